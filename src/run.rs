@@ -546,6 +546,11 @@ pub fn is_valid_id(id: &str) -> bool {
     (1..=200).contains(&id.len()) && !id.starts_with(['.', '-']) && id != "last" && id.chars().all(fits)
 }
 
+/// The beginning of an invalid id, for a message.
+pub(crate) fn quote_id(id: &str) -> String {
+    id.chars().take(40).collect::<String>().escape_debug().to_string()
+}
+
 impl Run {
     /// Reads a document to its end, in bounded memory.
     ///

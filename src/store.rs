@@ -10,6 +10,7 @@
 mod search;
 mod windows;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +22,7 @@ use rusqlite::{
 use serde_json::Value;
 
 use crate::metric::{self, Metric};
-use crate::run::{Run, RunError};
+use crate::run::{Run, RunError, is_valid_id, quote_id};
 
 pub mod document;
 
@@ -133,6 +134,12 @@ pub enum StoreError {
         /// The number of runs that fit.
         count: usize,
     },
+    /// The id of a run cannot be part of a command or the name of a file.
+    #[error("the id '{0}' is not that of a run: it has letters, digits and - _ . only, and at most 200")]
+    InvalidId(String),
+    /// SQLite would use this file beside the store, and another user can have written it.
+    #[error("{}: the store cannot be opened: this file beside it is a link or belongs to another user. Remove it", .0.display())]
+    PlantedFile(PathBuf),
     /// The store has another run with this id.
     #[error("run {0}: another run of this id is in the store already: it was left as it is")]
     ConflictingRun(String),
@@ -246,6 +253,7 @@ impl Store {
     }
 
     fn connect(path: &Path, how: OpenFlags, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
+        check_companions(path)?;
         let opened = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | how;
             let connection = Connection::open_with_flags(path, flags)?;
@@ -304,9 +312,12 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::ConflictingRun`] if the store has another run with this id. Fails if the file cannot be
-    /// written.
+    /// [`StoreError::ConflictingRun`] if the store has another run with this id, [`StoreError::InvalidId`] if the id is not
+    /// that of a run. Fails if the file cannot be written.
     pub fn save(&mut self, run: &Run) -> Result<SaveOutcome, StoreError> {
+        if !is_valid_id(&run.id) {
+            return Err(StoreError::InvalidId(quote_id(&run.id)));
+        }
         let cannot = |error| self.store_error("written", error);
         let transaction = self.begin_write("written")?;
         let there: Option<Vec<u8>> = transaction
@@ -396,6 +407,28 @@ impl Store {
         let _ = self.retry_while_locked("written", || self.connection.execute_batch("VACUUM"));
         Ok(())
     }
+}
+
+/// Refuses files that SQLite would roll back or write beside the store, if another user can have put them there: it follows
+/// links, and replays what such a file holds.
+fn check_companions(path: &Path) -> Result<(), StoreError> {
+    // SQLite resolves the path as well.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let store = path.metadata().ok();
+    let may_own = |uid: u32| {
+        // Users who may write the store itself leave a journal while they do.
+        uid == rustix::process::geteuid().as_raw()
+            || store.as_ref().is_some_and(|store| store.uid() == uid || store.mode() & 0o022 != 0)
+    };
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let mut companion = path.clone().into_os_string();
+        companion.push(suffix);
+        let Ok(facts) = std::fs::symlink_metadata(&companion) else { continue };
+        if !facts.is_file() || facts.nlink() > 1 || !may_own(facts.uid()) {
+            return Err(StoreError::PlantedFile(companion.into()));
+        }
+    }
+    Ok(())
 }
 
 fn store_error(path: &Path, what: &'static str, error: rusqlite::Error) -> StoreError {

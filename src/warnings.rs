@@ -254,11 +254,17 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
             format_plural(lost, "byte")
         ),
     };
-    Some(Warning::new(
-        WarningCode::LostBytes,
-        what + &first_defect(case, &[DefectKind::Lost, DefectKind::Inserted]),
-        "a buffer on the way was full, or the line is disturbed: check flow control at both ends, rate and cable",
-    ))
+    let text = what + &first_defect(case, &[DefectKind::Lost, DefectKind::Inserted]);
+    // What was on its way when the link ended did not return either.
+    let remedy = match case.failures.is_empty() {
+        true => {
+            "a buffer on the way was full, or the line is disturbed: check flow control at both ends, rate and cable"
+        }
+        false => {
+            "the measurement ended early, while bytes were on their way: find out why, and measure again"
+        }
+    };
+    Some(Warning::new(WarningCode::LostBytes, text, remedy))
 }
 
 fn line_errors(case: &CaseResult) -> Option<Warning> {

@@ -47,6 +47,9 @@ pub enum HttpError {
         /// The status of HTTP.
         status: u16,
     },
+    /// The memory of the server, in bytes, holds no connection.
+    #[error("{0} bytes hold no connection: use a --max-memory of at least 1M")]
+    Memory(u64),
     /// The server cannot listen.
     #[error("cannot listen on {address}: {source}. Try another port")]
     Listen {
@@ -94,7 +97,7 @@ impl HttpError {
                 FailureKind::UnexpectedReply
             }
             HttpError::Handshake { .. } => FailureKind::Remote,
-            HttpError::Url { .. } | HttpError::File { .. } => FailureKind::InvalidCase,
+            HttpError::Url { .. } | HttpError::File { .. } | HttpError::Memory(_) => FailureKind::InvalidCase,
             HttpError::Connect { .. } | HttpError::Io { .. } | HttpError::Listen { .. } => {
                 FailureKind::System
             }

@@ -33,8 +33,18 @@ const OLD_UPLOAD_PATH: &str = "/slurp";
 /// The draft: at least 8 GB.
 const LARGE_BYTES: u64 = 8 << 30;
 
-/// What a client may send before the server has read it: enough for 100 Mbit/s at 300 ms.
+/// What a client may send before the server has read it: enough for 100 Mbit/s at 300 ms. A connection has this window from its
+/// first upload on, as long as the memory of the server has room for it.
 const WINDOW_BYTES: u32 = 4 << 20;
+
+/// The window before that, and without that room.
+const FIRST_WINDOW_BYTES: u32 = 128 << 10;
+
+/// Memory of a connection with the first window: TLS records, headers, and the state of its requests take the rest.
+const CONNECTION_BYTES: u64 = 320 << 10;
+
+/// Unit in which the windows of uploads are charged.
+const CHARGE_BYTES: u64 = 64 << 10;
 
 /// The headers of a request, which are held until it has its reply.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -55,6 +65,8 @@ pub struct HttpServerOptions {
     pub identity: tls::Identity,
     /// Connections at the same time; more wait.
     pub max_connections: usize,
+    /// Memory of all connections together, in bytes.
+    pub memory_bytes: u64,
     /// Requests of a connection at the same time.
     pub(crate) max_requests: u32,
     /// Longest life of a connection.
@@ -73,6 +85,7 @@ impl HttpServerOptions {
             listen,
             identity: tls::Identity::SelfSigned,
             max_connections: 2048,
+            memory_bytes: 1 << 30,
             max_requests: 100,
             max_time: Duration::from_secs(300),
             idle: Duration::from_secs(10),
@@ -96,13 +109,18 @@ impl HttpServer {
     ///
     /// The certificate cannot be used, or the address is in use or not of this host.
     pub fn start(options: &HttpServerOptions) -> Result<HttpServer, HttpError> {
+        let (connections, window_charges) = shares_of_memory(options)?;
         let config = tls::server_config(&options.identity, options.listen.ip())?;
         let failed = |source| HttpError::Listen { address: options.listen, source };
         let listener = listen(options.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (end, ended) = watch::channel(false);
-        let shared =
-            Arc::new(AcceptContext { acceptor: TlsAcceptor::from(config), options: options.clone() });
+        let shared = Arc::new(AcceptContext {
+            acceptor: TlsAcceptor::from(config),
+            options: options.clone(),
+            connections: Arc::new(Semaphore::new(connections)),
+            window_charges: Arc::new(Semaphore::new(window_charges)),
+        });
         let runtime = runtime()?;
         let thread = std::thread::spawn(move || {
             // Dropping the runtime ends the tasks of all connections.
@@ -150,6 +168,20 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 struct AcceptContext {
     acceptor: TlsAcceptor,
     options: HttpServerOptions,
+    connections: Arc<Semaphore>,
+    /// What is left of the memory for the windows of uploads.
+    window_charges: Arc<Semaphore>,
+}
+
+/// Connections that fit into the memory, and what they leave for the windows of uploads, in units.
+fn shares_of_memory(options: &HttpServerOptions) -> Result<(usize, usize), HttpError> {
+    let fit = usize::try_from(options.memory_bytes / CONNECTION_BYTES).unwrap_or(usize::MAX);
+    let connections = options.max_connections.min(fit);
+    if connections == 0 {
+        return Err(HttpError::Memory(options.memory_bytes));
+    }
+    let left = options.memory_bytes - connections as u64 * CONNECTION_BYTES;
+    Ok((connections, usize::try_from(left / CHARGE_BYTES).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)))
 }
 
 async fn accept_connections(
@@ -158,7 +190,7 @@ async fn accept_connections(
     mut ended: watch::Receiver<bool>,
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let slots = Arc::new(Semaphore::new(shared.options.max_connections));
+    let slots = shared.connections.clone();
     loop {
         let accepted = async {
             let slot = slots.clone().acquire_owned().await;
@@ -193,7 +225,7 @@ async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Resu
     let mut builder = h2::server::Builder::new();
     builder
         .initial_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(FIRST_WINDOW_BYTES)
         .max_concurrent_streams(shared.options.max_requests)
         .max_header_list_size(MAX_HEADER_BYTES)
         .max_send_buffer_size(2 * CHUNK_BYTES);
@@ -201,6 +233,7 @@ async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Resu
     // One for this function, and one for each request.
     let users = Arc::new(());
     let mut is_closing = false;
+    let mut window_charge = None;
     loop {
         let request = match timeout(shared.options.unused, connection.accept()).await {
             Ok(Some(request)) => request?,
@@ -213,6 +246,13 @@ async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Resu
                 continue;
             }
         };
+        if request.0.method() == Method::POST && window_charge.is_none() {
+            let charge = (u64::from(WINDOW_BYTES - FIRST_WINDOW_BYTES) / CHARGE_BYTES) as u32;
+            window_charge = shared.window_charges.clone().try_acquire_many_owned(charge).ok();
+            if window_charge.is_some() {
+                connection.set_target_window_size(WINDOW_BYTES);
+            }
+        }
         let user = users.clone();
         tokio::spawn(async move {
             let _user = user;
@@ -223,36 +263,62 @@ async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Resu
     }
 }
 
+/// What a request asks for.
+enum Resource {
+    /// The list of URLs, for a client that uses this host and port.
+    Urls(Authority),
+    Small,
+    Large,
+    Upload,
+    Unknown,
+}
+
+impl Resource {
+    fn of<Body>(request: &Request<Body>) -> Resource {
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, CONFIG_PATH | OLD_CONFIG_PATH) => {
+                let authority = request.uri().authority().cloned();
+                Resource::Urls(authority.unwrap_or(Authority::from_static("localhost")))
+            }
+            (&Method::GET, SMALL_PATH) => Resource::Small,
+            (&Method::GET, LARGE_PATH) => Resource::Large,
+            (&Method::POST, UPLOAD_PATH | OLD_UPLOAD_PATH) => Resource::Upload,
+            _ => Resource::Unknown,
+        }
+    }
+}
+
 async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     idle: Duration,
 ) -> Result<(), HttpError> {
-    let (head, body) = request.into_parts();
+    let resource = Resource::of(&request);
+    // The headers do not wait for the end of a transfer.
+    let body = request.into_body();
     let status = |code: StatusCode| Response::builder().status(code);
     let ok = |kind: &str, bytes: u64| {
         status(StatusCode::OK).header("content-type", kind).header("content-length", bytes).body(())
     };
-    match (&head.method, head.uri.path()) {
-        (&Method::GET, CONFIG_PATH | OLD_CONFIG_PATH) => {
-            let authority = head.uri.authority().cloned();
-            let document = ServerUrls::document(&authority.unwrap_or(Authority::from_static("localhost")));
+    match resource {
+        Resource::Urls(authority) => {
+            let document = ServerUrls::document(&authority);
             let response = ok("application/json", document.len() as u64)?;
             respond.send_response(response, false)?.send_data(document.into(), true)?;
         }
-        (&Method::GET, SMALL_PATH) => {
+        Resource::Small => {
             let response = ok("application/octet-stream", 1)?;
             respond.send_response(response, false)?.send_data(Bytes::from_static(b"x"), true)?;
         }
-        (&Method::GET, LARGE_PATH) => {
+        Resource::Large => {
             let stream = respond.send_response(ok("application/octet-stream", LARGE_BYTES)?, false)?;
             send_large(stream, idle).await?;
         }
-        (&Method::POST, UPLOAD_PATH | OLD_UPLOAD_PATH) => {
+        Resource::Upload => {
             receive_upload(body, idle).await?;
             respond.send_response(status(StatusCode::OK).body(())?, true)?;
         }
-        _ => {
+        Resource::Unknown => {
             respond.send_response(status(StatusCode::NOT_FOUND).body(())?, true)?;
         }
     }
@@ -277,4 +343,23 @@ async fn receive_upload(mut body: RecvStream, idle: Duration) -> Result<(), Http
         body.flow_control().release_capacity(chunk?.len())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_and_the_windows_of_uploads_share_the_memory() {
+        let shares = |memory_bytes| {
+            let options = HttpServerOptions::new("127.0.0.1:0".parse().unwrap());
+            shares_of_memory(&HttpServerOptions { memory_bytes, ..options })
+        };
+        let (connections, charges) = shares(1 << 30).unwrap();
+        assert_eq!(connections, 2048);
+        assert_eq!(2048 * CONNECTION_BYTES + charges as u64 * CHARGE_BYTES, 1 << 30);
+        assert_eq!(shares(1 << 20).unwrap(), (3, 1));
+        assert!(shares(CONNECTION_BYTES - 1).unwrap_err().to_string().contains("--max-memory"));
+        assert_eq!(shares(u64::MAX).unwrap().0, 2048);
+    }
 }

@@ -100,7 +100,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
 }
 
 impl PingTarget {
-    fn new(name: String, message_bytes: Option<u32>, lists_failures: bool) -> PingTarget {
+    fn new(name: String, message_bytes: Option<u32>) -> PingTarget {
         PingTarget {
             name,
             message_bytes: message_bytes.filter(|size| *size <= 1 << 20).unwrap_or(0),
@@ -109,7 +109,7 @@ impl PingTarget {
             duplicates: 0,
             failed: 0,
             rejected: 0,
-            lists_failures,
+            lists_failures: false,
             summary: None,
         }
     }
@@ -128,7 +128,8 @@ impl PingTarget {
         let lower = rest.to_ascii_lowercase().replace(" datenbytes", " bytes");
         let before_bytes = lower.split(" bytes").next()?.trim_end_matches(" data");
         let size = before_bytes.rsplit([' ', ':']).next()?.split('(').next()?;
-        Some(PingTarget::new(host_of_url(name), size.parse().ok(), of_windows.is_some()))
+        let target = PingTarget::new(host_of_url(name), size.parse().ok());
+        Some(PingTarget { lists_failures: of_windows.is_some(), ..target })
     }
 
     fn read_line(&mut self, line: &str) {
@@ -183,7 +184,7 @@ impl PingTarget {
             WarningCode::Contradiction,
             format!(
                 "the summary of ping about {name} has {received} replies to {sent} requests, and {replies} replies are \
-                 listed: what was lost is unknown"
+                 listed, so the losses are unknown"
             ),
             "check that the file holds the whole output of one ping after another",
         ))

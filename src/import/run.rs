@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use super::{ImportError, ImportFormat, ImportOptions, ImportedFile, format_error};
-use crate::run::{Run, is_valid_id};
+use crate::run::{Run, is_valid_id, quote_id};
 
 pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "run", summary: "run documents of linkgauge (--json, export)", read };
@@ -11,10 +11,9 @@ pub(crate) const FORMAT: ImportFormat =
 fn read(file: &mut dyn BufRead, _: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let run = Run::read(file)?;
     if !is_valid_id(&run.id) {
-        let id: String = run.id.chars().take(40).collect();
         return Err(format_error(format!(
             "the id '{}' is not that of a run: it has letters, digits and - _ . only, and at most 200",
-            id.escape_debug()
+            quote_id(&run.id)
         )));
     }
     Ok(ImportedFile::Run(Box::new(run)))

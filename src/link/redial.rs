@@ -2,9 +2,11 @@
 //!
 //! Where opening blocks the thread of the party, such a link has no descriptor and keeps a thread.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use super::fault::VANISHED;
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::stamps::SendStamps;
@@ -84,6 +86,16 @@ impl RedialedLink {
 
 const NO_CONNECTION: &str = "no connection in time";
 
+/// A server that refuses a connection had accepted the first one, so it has ended since.
+fn after_the_first(fault: Fault) -> Fault {
+    match fault {
+        Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+            Fault::System { operation: VANISHED, source }
+        }
+        fault => fault,
+    }
+}
+
 impl Link for RedialedLink {
     fn caps(&self) -> &Caps {
         &self.caps
@@ -139,11 +151,11 @@ impl Link for RedialedLink {
     /// [`Fault::NoReply`], because opening has ended with it.
     fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
         if self.can_begin {
-            self.continue_opening(within)?;
+            self.continue_opening(within).map_err(after_the_first)?;
         } else {
             let opened = self.dialer.open(&self.endpoint).map_err(|error| match error.fault {
                 Fault::TimedOut => Fault::NoReply(NO_CONNECTION.to_owned()),
-                fault => fault,
+                fault => after_the_first(fault),
             });
             self.inner = Some(opened?);
         }

@@ -103,7 +103,12 @@ impl DrainState {
         }
         let status = link.status();
         if status.is_broken {
-            // The system no longer reports the queue, so the last count stands.
+            // The system no longer reports the queue, so the count of the end of the flow stands.
+            if let Some(acknowledged) = flowed.acknowledged_bytes {
+                let left = flowed.recorder.counts.delivered_bytes.saturating_sub(acknowledged);
+                self.unacknowledged_bytes = self.unacknowledged_bytes.min(left);
+                self.last_progress = flowed.recorder.last_instant.unwrap_or(self.last_progress);
+            }
             self.is_finished = true;
             return;
         }

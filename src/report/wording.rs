@@ -536,8 +536,10 @@ const UNMENTIONED_PROTOCOLS: [&str; 4] = ["linkgauge", "none", "auto", "unknown"
 /// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
 pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
     let runs = case.repeats.len().max(1) as u64;
+    // Of a download, the chunks that arrived: those that its table has.
+    let replied = case.figures.requests.map(|requests| requests.round_trips);
     // Without a separator, at which a line could break.
-    let per_run = case.figures.counts.reference() / runs;
+    let per_run = replied.unwrap_or(case.figures.counts.reference()) / runs;
     let size = brief_bytes(case.message_bytes.into());
     let mut words = match (requests, case.message_bytes) {
         (Some(_), 0) if case.figures.counts.losses_unknown => format!("{per_run} received"),

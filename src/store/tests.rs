@@ -44,6 +44,56 @@ fn different_run_with_the_same_id_is_refused() {
 }
 
 #[test]
+fn a_run_whose_id_is_none_is_refused() {
+    let (_directory, path) = temporary_store();
+    let mut store = Store::open(&path).unwrap();
+    for id in ["", "../x", "-x", "last", "a b", "a\n", &"x".repeat(201)] {
+        let error = store.save(&run_at(id, 0)).unwrap_err();
+        assert!(matches!(error, StoreError::InvalidId(_)) && error.to_string().len() < 200, "{error}");
+    }
+    assert!(store.runs(&Filter::default()).unwrap().entries.is_empty());
+}
+
+#[test]
+fn planted_files_beside_the_store_are_refused() {
+    use std::os::unix::fs::symlink;
+    let (directory, path) = temporary_store();
+    let target = directory.path().join("target");
+    std::fs::write(&target, "precious").unwrap();
+    for exists in [false, true] {
+        if exists {
+            Store::open(&path).unwrap().save(&run_at("a", 0)).unwrap();
+        }
+        let saved = std::fs::read(&path).ok();
+        for suffix in ["-journal", "-wal", "-shm"] {
+            let planted = PathBuf::from(format!("{}{suffix}", path.display()));
+            symlink(&target, &planted).unwrap();
+            let error = Store::open(&path).unwrap_err();
+            assert!(matches!(&error, StoreError::PlantedFile(at) if *at == planted), "{error}");
+            if exists {
+                assert!(matches!(Store::open_existing(&path), Err(StoreError::PlantedFile(_))));
+            }
+            std::fs::remove_file(&planted).unwrap();
+            // Of the same inode as a file elsewhere.
+            std::fs::hard_link(&target, &planted).unwrap();
+            assert!(matches!(Store::open(&path), Err(StoreError::PlantedFile(_))));
+            std::fs::remove_file(&planted).unwrap();
+            if rustix::process::geteuid().is_root() {
+                std::fs::write(&planted, "foreign").unwrap();
+                std::os::unix::fs::chown(&planted, Some(65_534), None).unwrap();
+                assert!(matches!(Store::open(&path), Err(StoreError::PlantedFile(_))));
+                std::fs::remove_file(&planted).unwrap();
+            }
+        }
+        assert_eq!(std::fs::read(&path).ok(), saved);
+    }
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    // One of this user, as a killed process leaves it, is no reason.
+    std::fs::write(format!("{}-journal", path.display()), "").unwrap();
+    Store::open(&path).unwrap();
+}
+
+#[test]
 fn runs_are_found_by_filters() {
     let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();

@@ -54,6 +54,20 @@ fn a_port_without_a_server_and_links_without_connections_are_refused() {
 }
 
 #[test]
+fn a_server_that_ends_after_some_connections_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || listener.incoming().take(20).for_each(drop));
+    let ended = run(&["connect", &url, "-t", "60s", "--rate", "200"]);
+    server.join().unwrap();
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    let reason =
+        "the remote stopped replying during the run: its port is closed now. Check whether it still runs";
+    assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+    assert!(ended.stdout.contains("median"), "{}", ended.stdout);
+}
+
+#[test]
 fn the_first_line_has_the_time_and_the_rate() {
     let server = serve(ServerLimits::default(), None);
     let url = server.endpoints()[0].as_str();

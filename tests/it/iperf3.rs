@@ -6,6 +6,7 @@ use std::thread;
 
 use super::virtual_net::VirtualNet;
 use crate::client::{ClientRun, linkgauge};
+use crate::program::run;
 
 /// Our client against a server that sends these messages to each client, and then listens or closes.
 fn against(words: &'static [u8], closes: bool) -> ClientRun {
@@ -39,6 +40,20 @@ fn a_server_that_is_not_iperf3_is_named_in_one_line() {
     // Whether it has read our parameters by then is open.
     against(b"\x09", true).refused(&["the server closed the connection"]);
     against(b"\x09\x0A\x01\x02", true).refused(&["127.0.0.1"]);
+}
+
+#[test]
+fn a_server_on_one_transport_says_which_tests_fail() {
+    for (url, says) in [
+        ("tcp://127.0.0.1:0", "Tests over UDP fail: they need udp://127.0.0.1:"),
+        ("udp://127.0.0.1:0", "Each test fails: its control connection needs tcp://127.0.0.1:"),
+    ] {
+        let ended = run(&["serve", "--protocol", "iperf3", url, "--time", "100ms"]);
+        assert!(ended.stderr.contains(says) && !ended.stderr.contains(":0 "), "{}", ended.stderr);
+    }
+    let both =
+        run(&["serve", "--protocol", "iperf3", "tcp://127.0.0.1:0", "udp://127.0.0.1:0", "--time", "100ms"]);
+    assert!(!both.stderr.contains("fail"), "{}", both.stderr);
 }
 
 #[test]

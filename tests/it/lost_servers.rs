@@ -66,6 +66,33 @@ impl SwitchingRelay {
 }
 
 #[test]
+fn figures_stay_and_the_advice_fits_when_a_server_is_killed_in_the_middle() {
+    for (protocol, flags, measured) in [
+        ("echo", &["--size", "16k"][..], "throughput_bps"),
+        ("netio", &["--size", "16k", "--direction", "send", "--timeout", "1s"], "delivered_bytes"),
+        ("netio", &["--size", "16k", "--direction", "both", "--timeout", "1s"], "delivered_bytes"),
+    ] {
+        let mut server = Serving::start(&["--protocol", protocol]);
+        let url = server.tcp.as_str().to_owned();
+        let arguments = [&["throughput", &url, "--protocol", protocol, "-t", "60s"], flags].concat();
+        let (ended, document) = in_the_middle(&arguments, |_| {
+            // A server that refuses a request does so at once.
+            thread::sleep(Duration::from_millis(1100));
+            server.process.0.kill().unwrap();
+        });
+        assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("check whether the server or device still runs"), "{}", ended.stderr);
+        let case = &document["cases"][0];
+        assert!(case[measured].as_f64().is_some_and(|figure| figure > 0.0), "{protocol} {flags:?}: {case}");
+        for wrong in ["flow control", "--dialect", "Start one there"] {
+            let texts = [&ended.stderr, &ended.stdout, &case["warnings"].to_string()]
+                .map(|text| text.contains(wrong));
+            assert_eq!(texts, [false; 3], "{wrong}: {case}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_was_restarted_is_named() {
     let (first, second) = (Serving::start(&[]), Serving::start(&[]));
     let relay = SwitchingRelay::start(address(&first.udp));

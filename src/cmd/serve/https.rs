@@ -25,7 +25,6 @@ pub fn run(flags: &Flags) -> Result<Status> {
         ("--max-rate", flags.max_rate.is_some()),
         ("--max-flows", flags.max_flows.is_some()),
         ("--max-size", flags.max_size.is_some()),
-        ("--max-memory", flags.max_memory.is_some()),
     ];
     if let Some((flag, _)) = unsupported.iter().find(|(_, is_used)| *is_used) {
         bail!("{flag}: https does not support it. Leave it out");
@@ -70,6 +69,7 @@ fn start(url: &Endpoint, flags: &Flags) -> Result<HttpServer> {
         _ => bail!("{url}: a certificate needs its key: use certificate=FILE and key=FILE"),
     };
     (options.max_time, options.idle) = (flags.max_time.0, flags.idle.0);
+    options.memory_bytes = flags.max_memory.map_or(options.memory_bytes, |memory| memory.0);
     options.max_connections = options.max_connections.min(flags.max_sessions as usize);
     Ok(HttpServer::start(&options)?)
 }

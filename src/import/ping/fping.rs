@@ -57,7 +57,7 @@ pub(super) fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
     let index = targets.iter().position(|target| target.name == name).unwrap_or(targets.len());
     if index == targets.len() {
         let size = if let FpingLine::Reply(size, _) = line { size.checked_sub(HEADER_BYTES) } else { None };
-        targets.push(PingTarget::new(name, size, true));
+        targets.push(PingTarget { lists_failures: true, ..PingTarget::new(name, size) });
     }
     let target = &mut targets[index];
     match line {

@@ -300,6 +300,10 @@ impl ClientControl {
         }
         if self.stage == ClientStage::Running && self.is_test_done(now) {
             self.enter_stage(ClientStage::Draining(now));
+            // The server sends on while the last datagrams of the upload travel; the download has its time by now.
+            if self.plan.parameters.bidirectional && self.plan.framing == Framing::Message {
+                self.test.end_load();
+            }
         }
         if let ClientStage::Draining(since) = self.stage {
             let sends = !self.plan.parameters.reverse;

@@ -42,6 +42,8 @@ const MAX_OVERTIME: Duration = Duration::from_secs(5);
 pub struct TestState {
     /// The end of the test was signalled.
     end_signalled: AtomicBool,
+    /// The time of the test is over at a client: what arrives from now on does not count.
+    load_ended: AtomicBool,
     /// The test failed; all waits end.
     aborted: AtomicBool,
     /// The server has started the test, as far as a client knows.
@@ -87,6 +89,11 @@ impl TestState {
 
     pub(crate) fn signal_end(&self) {
         self.end_signalled.store(true, Relaxed);
+    }
+
+    /// Ends the time that counts for a client's receivers of datagrams, before the end of the test.
+    pub(super) fn end_load(&self) {
+        self.load_ended.store(true, Relaxed);
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
@@ -332,7 +339,7 @@ impl Party for TestStream {
         let over = self.test.is_ended();
         let at_rest = match self.party {
             StreamParty::Sender(_) => over,
-            StreamParty::Receiver(_) => over && self.is_complete(now),
+            StreamParty::Receiver(_) => over && (self.test.load_ended.load(Relaxed) || self.is_complete(now)),
         };
         if at_rest || self.test.is_aborted() {
             return Step::Done;
@@ -382,6 +389,11 @@ impl Party for TestStream {
         (self.silent_since, self.check_due) = (Some(now), None);
         if let Some(entry) = &mut self.entry {
             entry.on_received(self.party.batch());
+        }
+        if self.test.load_ended.load(Relaxed) {
+            let late: usize = self.party.batch().map_or(0, |batch| batch.messages().map(<[u8]>::len).sum());
+            self.test.received_bytes.fetch_add(late as u64, Relaxed);
+            return;
         }
         let before = self.party.recorder().counts.delivered_bytes;
         self.party.as_party().on_received(now);

@@ -287,6 +287,43 @@ fn the_last_stream_enters_when_its_receiver_is_ready_and_counts_all_that_arrives
 }
 
 #[test]
+fn datagrams_after_the_time_of_a_bidirectional_test_do_not_count() {
+    let test = Arc::<TestState>::default();
+    let plan = ClientPlan {
+        parameters: Parameters { udp: true, bidirectional: true, ..parameters() },
+        framing: Framing::Message,
+        reply_timeout: Duration::from_secs(5),
+        max_time: Some(Duration::from_secs(1)),
+        max_bytes: None,
+    };
+    let mut client = ClientControl::new(&Cookie::random(), plan, test.clone());
+    let (load, caps) = (Load::endless(1000), datagrams());
+    let mut receiver = TestStream::receiver(stream_params(&load, &caps, &test));
+    drain_output(&mut client, Time(0));
+    deliver(&mut client, &[ControlState::ParameterExchange as u8], Time(0));
+    drain_output(&mut client, Time(0));
+    deliver(&mut client, &[ControlState::CreateStreams as u8], Time(0));
+    drain_output(&mut client, Time(0));
+    assert!(client.open_streams(Box::new(|| None)));
+    (0..2).for_each(|_| test.add_ready_stream());
+    deliver(&mut client, &[ControlState::TestStart as u8, ControlState::TestRunning as u8], Time(0));
+    drain_output(&mut client, Time(0));
+    assert!(matches!(receiver.next_step(Time(0)), Step::Tune(_)));
+    deliver(&mut receiver, &datagram(1), Time(100_000_000));
+    // No sender runs, so the time is over. The end is signalled after the flight of the last datagrams.
+    let (words, _) = drain_output(&mut client, Time(1_000_000_000));
+    assert!(words.is_empty() && !test.is_ended());
+    deliver(&mut receiver, &datagram(2), Time(1_100_000_000));
+    assert_eq!(test.received_bytes(), 2000, "the link is alive");
+    let (words, _) = drain_output(&mut client, Time(2_000_000_000));
+    assert_eq!(words, [ControlState::TestEnd as u8]);
+    assert!(matches!(receiver.next_step(Time(2_000_000_000)), Step::Done));
+    receiver.on_ended(PartyCost::default());
+    let ended = &test.stream_results(1)[0];
+    assert_eq!((ended.bytes, ended.last_instant), (1000, Some(Time(100_000_000))));
+}
+
+#[test]
 fn a_hello_without_replies_is_repeated_and_given_up() {
     let (test, load, caps) = (Arc::<TestState>::default(), Load::endless(1000), datagrams());
     let identification = Identification {

@@ -225,6 +225,9 @@ struct NetioDirectionResult<'a> {
     link: Box<dyn Link>,
 }
 
+/// A server that does not know a control word closes the connection at once; one that closes it later was ended.
+const MAX_REFUSAL_NS: u64 = 1_000_000_000;
+
 /// A connection whose flows have ended.
 struct ConnectionResult<'a> {
     endpoint_index: usize,
@@ -246,7 +249,10 @@ impl ConnectionResult<'_> {
     fn is_wrong_dialect(&self) -> bool {
         match (&self.sent, &self.received) {
             (_, Some(ran)) if ran.tally.first_instant.is_some() => ran.tally.bytes == 0,
-            (Some(ran), _) => ran.tally.fault.is_none() && ran.link.status().is_hung_up,
+            (Some(ran), _) => {
+                let is_early = ran.flow.recorder.elapsed_ns() < MAX_REFUSAL_NS;
+                is_early && ran.tally.fault.is_none() && ran.link.status().is_hung_up
+            }
             _ => false,
         }
     }

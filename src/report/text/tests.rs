@@ -155,6 +155,17 @@ fn download_shows_its_round_trips() {
 }
 
 #[test]
+fn the_headline_of_a_download_counts_the_chunks_of_its_table() {
+    let mut run = sample_runs::download();
+    run.cases.truncate(1);
+    // A request had no reply when the server ended.
+    let counts = &mut run.cases[0].figures.counts;
+    (counts.sent, counts.lost) = (608, 1);
+    let text = render_text(&run, FULL);
+    assert!(text.contains("607 chunks of 991 B") && !text.contains("608"), "{text}");
+}
+
+#[test]
 fn full_run_fits_80_columns() {
     insta::assert_snapshot!(render_text(&sample_runs::full(), FULL), @r"
     A Friday in the lab: 3 latency cases: p50 13.8 µs to 2.22 ms, 600 of 30 000 lost

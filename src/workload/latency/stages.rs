@@ -13,8 +13,8 @@ const TRACKED: usize = 1024;
 pub struct ReplyStages {
     /// From the arrival of the request at the server's host until its program had it, in nanoseconds.
     pub(crate) receive_ns: Option<u64>,
-    /// Until its program sent the reply, in nanoseconds.
-    pub(crate) program_ns: u64,
+    /// Until its program sent the reply, in nanoseconds. `None` if its times contradict each other.
+    pub(crate) program_ns: Option<u64>,
     /// The stamps of an earlier reply, which that reply could not have.
     pub earlier: Option<EarlierReply>,
 }
@@ -162,12 +162,12 @@ impl StageTracker {
         let remote = match (ends, slot.remote, slot.sent_by_remote) {
             (StampedEnds::Local, ..) => None,
             (StampedEnds::Both, Some(remote), Some((send_ns, queue_ns))) => {
-                let Some(receive_ns) = remote.receive_ns else {
+                let Some((receive_ns, program_ns)) = remote.receive_ns.zip(remote.program_ns) else {
                     slot.is_open = false;
                     times.record_unstamped();
                     return;
                 };
-                Some(RemoteStages { receive_ns, program_ns: remote.program_ns, send_ns, queue_ns })
+                Some(RemoteStages { receive_ns, program_ns, send_ns, queue_ns })
             }
             (StampedEnds::Both, ..) => return,
         };
@@ -248,7 +248,7 @@ mod tests {
             tracker.on_sent(sequence, true, &mut times);
             let earlier = sequence.checked_sub(1);
             let earlier = earlier.map(|sequence| EarlierReply { sequence, send_ns: 2_000, queue_ns: 500 });
-            let remote = ReplyStages { receive_ns: Some(7_000), program_ns: 300, earlier };
+            let remote = ReplyStages { receive_ns: Some(7_000), program_ns: Some(300), earlier };
             let sample = sample(sequence);
             tracker.on_reply(sample, Some(Time(sample.sent.0 + 90_000)), Some(remote), &mut times);
             tracker.stamps.push(stamp(sequence as u32, SendPoint::Queued, sample.sent.0 + 1_000));

@@ -112,7 +112,7 @@ impl StampedEchoCodec {
         let times = self.timestamps.map(|times| times.sent_ns.wrapping_sub(times.received_ns));
         ReplyStages {
             receive_ns: known(RECEIVE),
-            program_ns: times.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0),
+            program_ns: times.and_then(|ns| u64::try_from(ns).ok()),
             earlier: earlier(),
         }
     }

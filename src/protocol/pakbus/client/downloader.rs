@@ -16,6 +16,7 @@ use crate::link::{Batch, Fault, Link};
 use crate::protocol::pakbus::EMULATED_MARKER;
 use crate::run::RequestCounts;
 use crate::sample::{Recorder, TransferCounts};
+use crate::units::format_plural;
 use crate::workload::download::{ContentSender, WHOLE_FACT};
 use crate::workload::{Load, RecordingParty};
 
@@ -109,7 +110,9 @@ impl Downloader {
             let place = self.job.progress_text();
             let again = match self.reopen_attempts {
                 0 => String::new(),
-                attempts => format!(", and opened again {attempts} times without progress"),
+                attempts => {
+                    format!(", and opened again {} without progress", format_plural(attempts.into(), "time"))
+                }
             };
             self.fail(Fault::EndedEarly(format!("the connection was lost {place}{again}; see --reconnects")));
             return;
