@@ -4,6 +4,8 @@
 //! of its own or shared (`threads.rs`), and enforces the limits of the server (`limited_party.rs`). Connections without
 //! input share one more (`pending.rs`). The first datagram of an unknown sender is checked before it can use memory (`admission.rs`).
 
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
@@ -14,7 +16,7 @@ use rustix::io::Errno;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, ClientTrust, Party};
-use crate::link::{Caps, Dialer, Fault, Link, LinkError, Listener};
+use crate::link::{Caps, DEFAULT_PORT, Dialer, Fault, Link, LinkError, Listener};
 use crate::protocol::{MemoryBudget, ServerLimits, Service, max_session_connections};
 
 mod admission;
@@ -98,6 +100,21 @@ struct AcceptLoop {
     shared: Arc<ServerContext>,
 }
 
+const SERVED_TWICE: &str =
+    "this address and port are given twice, or are part of another URL: leave one of them out";
+
+/// Whether the two endpoints have one scheme and one port, which is not the system's choice.
+fn has_same_port(one: &Endpoint, other: &Endpoint) -> bool {
+    let port = |endpoint: &Endpoint| endpoint.host_port().ok().map(|(_, port)| port.unwrap_or(DEFAULT_PORT));
+    one.scheme() == other.scheme() && port(one).is_some_and(|number| number != 0) && port(one) == port(other)
+}
+
+/// Whether `other` serves the port of `endpoint` on IPv4.
+fn is_same_port_on_v4(other: &Endpoint, endpoint: &Endpoint) -> bool {
+    let host = other.host_port().map_or("", |(host, _)| host);
+    has_same_port(other, endpoint) && host.parse::<Ipv4Addr>().is_ok()
+}
+
 impl Server {
     /// Listens on every endpoint, with one set of limits for all of them together.
     ///
@@ -130,9 +147,17 @@ impl Server {
         let shared = Arc::new(shared.map_err(|fault| LinkError::new(&all[0], fault))?);
         let mut server =
             Server { endpoints: Vec::new(), inline_endpoints: Vec::new(), shared, threads: Vec::new() };
-        for endpoint in &all {
+        for (number, endpoint) in all.iter().enumerate() {
             let service = service.for_endpoint(endpoint, endpoints).unwrap_or_else(|| service.clone());
-            server.listen(endpoint, service, dialer)?;
+            let is_beside_v4 = all.iter().any(|other| is_same_port_on_v4(other, endpoint));
+            let dialer = Dialer { is_v6_only: is_beside_v4, ..dialer.clone() };
+            let is_own = all[..number].iter().any(|earlier| has_same_port(earlier, endpoint));
+            server.listen(endpoint, service, &dialer).map_err(|error| match &error.fault {
+                Fault::System { source, .. } if is_own && source.kind() == ErrorKind::AddrInUse => {
+                    LinkError::new(endpoint, Fault::Invalid(SERVED_TWICE.to_owned()))
+                }
+                _ => error,
+            })?;
         }
         if server.endpoints.len() > server.inline_endpoints.len() {
             let shared = server.shared.clone();

@@ -5,21 +5,25 @@ use std::num::NonZeroU64;
 
 use anyhow::{Result, bail};
 use clap::{Args, Command};
+use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::DEFAULT_PORT;
+use linkgauge::link::{DEFAULT_PORT, Dialer, Limitation, find_transport, icmp};
 use linkgauge::plan::{CaseSpec, OneOrMany};
-use linkgauge::protocol::RECONNECT_OPTION;
+use linkgauge::protocol::{RECONNECT_OPTION, lacks_server};
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
 use super::help::{OUTPUT, TRAFFIC, change_arguments};
 use super::measure::{Aims, CaseFlags, ExpectedResult, UNTIL_CONFLICT, run_spec, with_protocols};
+use super::output::print_message;
+use super::signals::interrupt_flag;
 
 /// Measure round-trip times
 ///
 /// Without --rate the next request leaves when the reply has arrived. With --rate requests leave on a schedule, whatever
 /// happens to earlier ones. Then the response time (from when a request was due) stands beside the service time (from when
 /// it was sent), so that no stall is hidden.
+/// As 'ping HOST', a host without a linkgauge server on port 7100 is measured by ICMP.
 #[derive(Args)]
 pub struct Flags {
     #[command(flatten)]
@@ -153,7 +157,26 @@ fn with_port_of_linkgauge(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<Endpoin
     Ok(OneOrMany::Many(urls.as_slice().iter().map(with_port).collect::<Result<_, _>>()?))
 }
 
-pub fn run(flags: Flags) -> Result<Status> {
+/// What `ping` measures: an endpoint without a server of linkgauge is replaced by the kernel of its host, which replies to ICMP echo.
+fn with_icmp_where_no_server_is(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<Endpoint>> {
+    let mut dialer = Dialer::new(Clock::System);
+    dialer.cancel = interrupt_flag()?;
+    let replaced = |url: &Endpoint| -> Result<Endpoint> {
+        let Some(icmp) = icmp::kernel_of_host(url).filter(|_| lacks_server(url, &dialer)) else {
+            return Ok(url.clone());
+        };
+        let without = format!("{}: no linkgauge server on port {DEFAULT_PORT}", url.address());
+        let transport = find_transport(&icmp)?;
+        if let Err(Limitation { reason, remedy, .. }) = (transport.available)() {
+            bail!("{without}, and no measurement by ICMP: {reason}: {remedy}");
+        }
+        print_message(format_args!("{without}; measured by ICMP"));
+        Ok(icmp)
+    };
+    Ok(OneOrMany::Many(urls.as_slice().iter().map(replaced).collect::<Result<_>>()?))
+}
+
+pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
     let mut ask = flags.ask;
     let is_ask = flags.case.protocol == "ask";
     let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| ExpectedResult::Usual);
@@ -176,6 +199,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut case = flags.case.spec("latency")?;
     if flags.reconnect_every.is_some() && case.protocol.as_deref() == Some("auto") {
         case.url = case.url.map(with_port_of_linkgauge).transpose()?;
+    }
+    if is_ping && case.protocol.as_deref() == Some("auto") && protocol_options.is_empty() {
+        case.url = case.url.map(with_icmp_where_no_server_is).transpose()?;
     }
     protocol_options.extend(case.protocol_options.clone());
     let spec = CaseSpec {

@@ -13,7 +13,7 @@ use linkgauge::consistency;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
-use linkgauge::link::Dialer;
+use linkgauge::link::{Dialer, REPORT_TIME};
 use linkgauge::metric::{Metric, Threshold};
 use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
@@ -442,6 +442,7 @@ fn measure_with(
     let observer = ProgressDisplay::new(flags.output.messages(), flags.progress, flags.events.as_deref())?;
     raise_open_file_limit();
     dialer.cancel = interrupt_flag()?;
+    dialer.report_time = REPORT_TIME;
     let mut bench = RunContext {
         dialer,
         observer: &observer,

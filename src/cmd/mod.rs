@@ -173,6 +173,11 @@ fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
+/// Whether the command was typed by this name, which may be an alias.
+fn has_typed(name: &str) -> bool {
+    std::env::args().skip(1).find(|word| !word.starts_with('-')).is_some_and(|word| word == name)
+}
+
 /// A thread has panicked: something is missing from the result, or it does not happen any more.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
@@ -207,7 +212,7 @@ pub fn main() -> ExitCode {
     }
     let ended = match cli.command {
         Command::Demo(flags) => demo::run(flags),
-        Command::Latency(flags) => latency::run(flags),
+        Command::Latency(flags) => latency::run(flags, has_typed("ping")),
         Command::Throughput(flags) => throughput::run(flags),
         Command::Responsiveness(flags) => responsiveness::run(flags),
         Command::Download(flags) => download::run(flags),

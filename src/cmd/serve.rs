@@ -31,7 +31,8 @@ const REFUSAL_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// Run a server, until Ctrl-C
 ///
 /// It accepts any number of clients. Without a URL it listens on TCP and UDP of this machine only, on the port of the
-/// protocol (linkgauge: 7100). Use tcp://0.0.0.0 for other machines. Clients that do not use the linkgauge protocol get an
+/// protocol (linkgauge: 7100). Use tcp://0.0.0.0 for other machines. tcp://[::] alone serves IPv6 and IPv4, as the system does by
+/// default; beside tcp://0.0.0.0 it serves IPv6. Clients that do not use the linkgauge protocol get an
 /// echo, unless a token is set.
 /// https://0.0.0.0:4043 serves measurements of responsiveness over HTTP/2, also those of other programs.
 #[derive(Args)]

@@ -3,7 +3,6 @@
 //! Opening can block for any time: in the resolver, in the kernel, in a handshake. On the system clock a thread of its own does it
 //! where it cannot be begun without waiting, so that an interrupt ends the wait.
 
-use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -13,10 +12,11 @@ use std::time::Duration;
 
 use super::fault::is_file_limit_reached;
 use super::party::CANCEL_CHECK_INTERVAL;
+use super::reachability::silent_fault;
 use super::time_of_day::TimeOfDay;
 use super::{
-    Fault, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources, Transport, endpoint_caps,
-    find_transport, internet, mem,
+    Caps, Fault, Framing, Hosts, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources,
+    Transport, endpoint_caps, find_transport, internet, mem, remote_address,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
@@ -40,10 +40,17 @@ pub struct Dialer {
     pub kept_links: Option<KeptLinks>,
     /// Whether links block or busy-poll, until a party tunes them.
     pub wait: WaitMode,
+    /// The addresses of names, and which of them has answered.
+    pub hosts: Hosts,
     /// Timeout for opening, and for each reply of a handshake.
     pub timeout: Duration,
+    /// Time after the first packet to wait for the report that a host is unreachable, if this is longer than the timeout
+    /// ([`REPORT_TIME`](super::reachability::REPORT_TIME)). By default there is no such wait.
+    pub report_time: Duration,
     /// The port of endpoints that name none; `None` if they must name one.
     pub default_port: Option<u16>,
+    /// Whether listeners on all IPv6 addresses leave those of IPv4 to others. By default the system decides.
+    pub is_v6_only: bool,
     /// Whether this thread may block, so that opening a link needs no thread of its own.
     pub may_block: bool,
     /// What this host states about its time of day. `None`: it is read when it is needed.
@@ -64,8 +71,11 @@ impl Dialer {
             kept_links: None,
             clock,
             wait: WaitMode::Block,
+            hosts: Hosts::default(),
             timeout: Duration::from_secs(1),
+            report_time: Duration::ZERO,
             default_port: None,
+            is_v6_only: false,
             may_block: false,
             time_of_day: None,
             cancel: Arc::default(),
@@ -87,8 +97,11 @@ impl Dialer {
             clock: self.clock.clone(),
             memory_network: self.memory_network.clone(),
             shared_resources: self.shared_resources.clone(),
+            hosts: self.hosts.clone(),
             timeout: self.timeout,
+            report_time: self.report_time,
             wait: self.wait,
+            is_v6_only: self.is_v6_only,
             default_port: self.default_port,
         }
     }
@@ -217,6 +230,12 @@ impl Dialer {
             && find_transport(endpoint).is_ok_and(|transport| transport.begin_open.is_some())
     }
 
+    /// The endpoint with the address of an open link, if links can be begun then: resolving a name blocks.
+    pub(crate) fn connected_endpoint(&self, endpoint: &Endpoint, link: &dyn Link) -> Endpoint {
+        let connected = remote_address(link).and_then(|remote| endpoint.with_address(remote).ok());
+        connected.filter(|connected| self.can_begin_open(connected)).unwrap_or_else(|| endpoint.clone())
+    }
+
     /// Begins to open a link and does not wait ([`Transport::begin_open`]).
     ///
     /// # Errors
@@ -231,7 +250,9 @@ impl Dialer {
 
     /// Opens a link in this thread, where that can be begun without waiting.
     fn open_interruptibly(&self, endpoint: &Endpoint) -> OpenResult {
-        let until = self.now() + self.timeout;
+        // A host that is silent may yet be reported as unreachable.
+        let report_time = if self.is_local(endpoint) { Duration::ZERO } else { self.report_time };
+        let until = self.now() + self.timeout.max(report_time);
         let mut link = self.begin_open(endpoint)?;
         loop {
             let left = until.since(self.now());
@@ -239,11 +260,47 @@ impl Dialer {
                 Ok(()) => return Ok(link),
                 Err(Fault::TimedOut) if self.cancel.load(Relaxed) => Fault::Interrupted,
                 Err(Fault::TimedOut) if left > CANCEL_CHECK_INTERVAL => continue,
-                Err(Fault::TimedOut) => Fault::system("connect")(ErrorKind::TimedOut.into()),
+                Err(Fault::TimedOut) => silent_fault(),
                 Err(fault) => fault,
             };
             return Err(LinkError::new(endpoint, fault));
         }
+    }
+
+    /// Why nothing arrives from the host of an endpoint without connections: a report about a packet, which may come late, or
+    /// [`silent_fault`]. `None` if the host is this one, or is reached.
+    pub(crate) fn diagnose_silence(&self, endpoint: &Endpoint) -> Option<Fault> {
+        if !self.can_be_silent(endpoint) {
+            return None;
+        }
+        let mut link = match self.open(endpoint) {
+            Ok(link) => link,
+            Err(error) => return Some(error.fault),
+        };
+        match link.send(TRIAL, self.timeout) {
+            Ok(_) => self.await_report(endpoint, link.as_mut()),
+            Err(fault) => Some(fault),
+        }
+    }
+
+    /// The same, of a link whose packets had no reply.
+    pub(crate) fn await_report(&self, endpoint: &Endpoint, link: &mut dyn Link) -> Option<Fault> {
+        if !self.can_be_silent(endpoint) {
+            return None;
+        }
+        match self.receive(link, &mut [0; TRIAL.len()], self.report_time) {
+            Ok(_) => None,
+            Err(Fault::TimedOut) => Some(silent_fault()),
+            Err(fault) => Some(fault),
+        }
+    }
+
+    /// Whether the endpoint is one of datagrams to another host.
+    fn can_be_silent(&self, endpoint: &Endpoint) -> bool {
+        let is_datagram = |caps: Caps| !caps.is_reliable && caps.framing == Framing::Message;
+        internet::is_internet(endpoint)
+            && endpoint_caps(endpoint).is_ok_and(is_datagram)
+            && !self.is_local(endpoint)
     }
 
     fn open_here(&self, endpoint: &Endpoint) -> OpenResult {
@@ -309,6 +366,9 @@ impl Dialer {
         act().map_err(|fault| LinkError::new(endpoint, fault))
     }
 }
+
+/// Data of a packet that is sent only for the reports about it.
+const TRIAL: &[u8] = &[0; 16];
 
 /// Fewer links than this are opened one after another.
 const MIN_OPENED_TOGETHER: usize = 16;

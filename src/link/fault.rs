@@ -103,6 +103,11 @@ impl Fault {
         }
     }
 
+    /// Whether the host does not answer.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Fault::System { source, .. } if source.kind() == io::ErrorKind::TimedOut)
+    }
+
     /// Maps a system error to a fault that names the operation.
     pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
         move |source| Fault::System { operation, source }
@@ -117,6 +122,7 @@ impl From<&Fault> for FailureKind {
             Fault::Interrupted => FailureKind::Interrupted,
             Fault::NotFound(_) => FailureKind::NotFound,
             Fault::System { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+            Fault::System { source, .. } if source.kind() == io::ErrorKind::TimedOut => FailureKind::TimedOut,
             Fault::System { .. } | Fault::NotPermitted(_) | Fault::InUse(_) | Fault::Unreachable(_) => {
                 FailureKind::System
             }
@@ -166,6 +172,15 @@ impl LinkError {
 /// The operation of a refusal by a remote that has replied before.
 pub(super) const VANISHED: &str = "the remote stopped replying during the run";
 
+/// A host that does not answer, in words.
+const SILENT: &str = "no reply";
+/// What to try then.
+pub(crate) const SILENT_REMEDY: &str = ": the host is down, or a firewall drops the packets. Check the address, the cable, firewalls and --timeout";
+
+/// A system without a route to the host, in words.
+pub(super) const NO_ROUTE: &str = "no route to the host";
+const NO_ROUTE_REMEDY: &str = ": check the address; 'ip route' lists the networks that this host reaches";
+
 /// Hint for a serial line without replies.
 pub const CHECK_LINE_HINT: &str =
     ": check the loopback plug or the device, rate, flow control, and --timeout";
@@ -176,9 +191,8 @@ pub(crate) fn describe_refusal(operation: &str, source: &io::Error) -> String {
         _ if operation == VANISHED => VANISHED,
         io::ErrorKind::ConnectionRefused => "connection refused",
         io::ErrorKind::ConnectionReset => "connection reset",
-        io::ErrorKind::TimedOut => "no reply from the host",
-        io::ErrorKind::NetworkUnreachable => "no route to the network",
-        io::ErrorKind::HostUnreachable => "no route to the host",
+        io::ErrorKind::TimedOut => SILENT,
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => NO_ROUTE,
         _ => return format!("{operation}: {source}"),
     };
     reason.to_owned()
@@ -238,14 +252,12 @@ pub(crate) fn system_remedy(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             ": this user may not do that. Ports below 1024 and files of others need root"
         }
-        io::ErrorKind::TimedOut => ": check address, cable and firewall",
+        io::ErrorKind::TimedOut => SILENT_REMEDY,
         io::ErrorKind::ConnectionReset => {
             ": the server ended the connection. It is busy, or uses another protocol"
         }
         io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-            ": check the address; 'ip route' lists the networks that this host reaches"
-        }
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => NO_ROUTE_REMEDY,
         _ => "",
     }
 }

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::{SendFlags, recv, send};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
@@ -20,13 +19,13 @@ use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
 use super::ip_family::IpFamily;
 use super::party::Tuning;
+use super::reachability::ask_for_reports;
 use super::serial_line::PortControl;
 use super::socket::{BufferOptions, IoDirection, SocketLink};
 use super::stamps::SendStamps;
-use super::sys::DeliveryError;
 use super::{
     Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, LinkStatus, OpenContext, Transport,
-    UnpacedScope, internet, sys,
+    UnpacedScope, endpoint_caps, fallback, internet, sys,
 };
 use crate::endpoint::{Endpoint, EndpointError};
 
@@ -174,19 +173,26 @@ fn open_socket(domain: Domain, kind: Option<IcmpSocketKind>) -> Result<(Socket, 
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
-    let mut last = Fault::TimedOut;
-    for address in internet::resolve_addresses(endpoint, context, internet::EndpointRole::Open)? {
+    let addresses = internet::resolve_addresses(endpoint, context, internet::EndpointRole::Open)?;
+    let has_several = addresses.len() > 1;
+    let (clock, wait) = (context.clock.clone(), context.wait);
+    let connect = move |address: SocketAddr| -> Result<Box<dyn Link>, Fault> {
         let identifier = next_identifier();
-        match connect_socket(address, identifier, &options) {
-            Ok((socket, kind)) => {
-                let family = IpFamily::of_address(address.ip());
-                let inner = SocketLink::new(socket, caps(family), &context.clock, context.wait, facts);
-                return Ok(Box::new(IcmpLink::new(inner, kind, family, identifier, Arc::default())));
-            }
-            Err(fault) => last = fault,
+        let (socket, kind) = connect_socket(address, identifier, &options)?;
+        let family = IpFamily::of_address(address.ip());
+        let inner = SocketLink::new(socket, caps(family), &clock, wait, facts);
+        Ok(Box::new(IcmpLink::new(inner, kind, family, identifier, Arc::default())))
+    };
+    let mut link = fallback::open(endpoint, context, addresses, Box::new(connect))?;
+    if has_several {
+        // No measured request looks for the address that replies. If none does, the measurement shows it.
+        link.send(&[0; 16], context.timeout)?;
+        match link.receive(&mut [0; 16], context.timeout) {
+            Ok(_) | Err(Fault::TimedOut) => {}
+            Err(fault) => return Err(fault),
         }
     }
-    Err(last)
+    Ok(link)
 }
 
 /// A socket that receives from that address only, and only replies to requests with that identifier.
@@ -202,7 +208,7 @@ fn connect_socket(
     if kind == IcmpSocketKind::Raw {
         socket.attach_filter(&filter(family, identifier)).map_err(Fault::system("set a filter"))?;
     }
-    sys::set_receive_errors(&socket, family).map_err(Fault::system("ask for errors"))?;
+    ask_for_reports(&socket, address.ip())?;
     options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(Fault::system("connect"))?;
     Ok((socket, kind))
@@ -248,6 +254,15 @@ fn facts(socket: &Socket, facts: &mut Facts) {
             facts.insert(name.to_owned(), address.ip().to_string().into());
         }
     }
+}
+
+/// The endpoint of the kernel that replies to pings at the host of a `tcp://` URL, if that names neither a port nor an option that
+/// ICMP lacks.
+pub fn kernel_of_host(url: &Endpoint) -> Option<Endpoint> {
+    let is_bare = url.host_port().is_ok_and(|(_, port)| port.is_none());
+    let rest = url.as_str().strip_prefix("tcp://").filter(|_| is_bare)?;
+    let kernel = format!("{}://{rest}", TRANSPORT.scheme).parse().ok()?;
+    endpoint_caps(&kernel).is_ok().then_some(kernel)
 }
 
 struct IcmpLink {
@@ -307,10 +322,8 @@ impl IcmpLink {
             // The kernel has learnt the path MTU, and fragments later packets.
             return None;
         }
-        if error.icmp_type_code.is_none() && error.errno == Errno::MSGSIZE {
-            return Some(fault);
-        }
-        Some(Fault::Unreachable(error.to_string()))
+        let own = self.inner.socket.local_addr().ok().and_then(|local| local.as_socket());
+        Some(error.into_fault(own.map(|own| own.ip())).unwrap_or(fault))
     }
 }
 
@@ -485,45 +498,7 @@ impl Link for IcmpLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
-
-impl DeliveryError {
-    /// The path does not carry a packet of that size whole.
-    fn is_too_big(&self) -> bool {
-        matches!(
-            (self.family, self.icmp_type_code),
-            (IpFamily::V4, Some((3, 4))) | (IpFamily::V6, Some((2, _)))
-        )
-    }
-}
-
-impl std::fmt::Display for DeliveryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        use IpFamily::{V4, V6};
-        // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
-        let (what, remedy) = match (self.family, self.icmp_type_code) {
-            (V4, Some((11, 0))) | (V6, Some((3, 0))) => (
-                "time exceeded: the route has more routers than the ttl allows",
-                "raise ttl, or look for a loop of routers",
-            ),
-            (V4, Some((3, 0))) | (V6, Some((1, 0))) => {
-                ("network unreachable", "check the address and the routes")
-            }
-            (V4, Some((3, 1))) | (V6, Some((1, 3))) => {
-                ("host unreachable", "check the address, the cable, and that the host is on")
-            }
-            (V4, Some((3, 9 | 10 | 13))) | (V6, Some((1, 1))) => {
-                ("prohibited on the route", "a firewall refuses it: contact its administrator")
-            }
-            _ => ("unreachable", "check the address and the route to it"),
-        };
-        match (self.icmp_type_code, self.from) {
-            (Some(_), Some(from)) => write!(f, "{what}, reported by {from}: {remedy}"),
-            (Some((kind, code)), None) => write!(f, "{what} (ICMP type {kind}, code {code}): {remedy}"),
-            (None, _) => write!(f, "{}: {remedy}", std::io::Error::from(self.errno)),
-        }
+        self.inner.descriptor()
     }
 }
 
@@ -571,26 +546,5 @@ mod tests {
             assert!(sent.contains(number as u16) && !sent.contains((number + 1) as u16));
         }
         assert!(sent.contains((70_000u32 - 0x8000) as u16));
-    }
-
-    #[test]
-    fn an_icmp_error_is_one_line() {
-        let message_of = |family, message, from: Option<&str>| {
-            let from = from.map(|from| from.parse().unwrap());
-            DeliveryError { family, icmp_type_code: message, errno: Errno::HOSTUNREACH, from }.to_string()
-        };
-        insta::assert_snapshot!([
-            message_of(V4, Some((11, 0)), Some("192.0.2.1")),
-            message_of(V6, Some((3, 0)), Some("2001:db8::1")),
-            message_of(V4, Some((3, 1)), Some("192.0.2.1")),
-            message_of(V4, Some((3, 13)), None),
-            message_of(V4, None, None),
-        ].join("\n"), @r"
-        time exceeded: the route has more routers than the ttl allows, reported by 192.0.2.1: raise ttl, or look for a loop of routers
-        time exceeded: the route has more routers than the ttl allows, reported by 2001:db8::1: raise ttl, or look for a loop of routers
-        host unreachable, reported by 192.0.2.1: check the address, the cable, and that the host is on
-        prohibited on the route (ICMP type 3, code 13): a firewall refuses it: contact its administrator
-        No route to host (os error 113): check the address and the route to it
-        ");
     }
 }

@@ -10,7 +10,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::ip_family::IpFamily;
 use super::own_interfaces::{interface_between, interface_facts, recent_facts};
 use super::traffic_class::set_traffic_class;
-use super::{Facts, Fault, OpenContext, sys};
+use super::{Facts, Fault, OpenContext, Transport, find_transport, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::interfaces;
 
@@ -59,7 +59,13 @@ pub(crate) fn resolve_addresses(
     }
     let unknown =
         |why: &str| Fault::NotFound(format!("the name '{host}' was not found{why}: check its spelling"));
-    let mut found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
+    let mut found =
+        context.hosts.resolve(host, port, context.clock.now()).map_err(|error| match is_without_server(&error) {
+            true => Fault::NotFound(format!(
+                "no server of names (DNS) replies, so '{host}' was not found: check the network, or use an address"
+            )),
+            false => unknown(""),
+        })?;
     if found.is_empty() {
         return Err(unknown(" (no address)"));
     }
@@ -73,12 +79,38 @@ pub(crate) fn resolve_addresses(
     }
 }
 
+/// Whether a name was not found because no server of names replied (`EAI_AGAIN`, which only the text shows).
+fn is_without_server(error: &io::Error) -> bool {
+    error.to_string().contains("Temporary failure")
+}
+
+/// Binds a socket to the address that it is to listen on.
+pub(crate) fn bind_to_listen(
+    socket: &Socket,
+    address: SocketAddr,
+    context: &OpenContext,
+) -> Result<(), Fault> {
+    if context.is_v6_only && address.is_ipv6() {
+        socket.set_only_v6(true).map_err(Fault::system("set IPV6_V6ONLY"))?;
+    }
+    socket.bind(&address.into()).map_err(Fault::system("bind"))
+}
+
 /// Whether all addresses of the endpoint belong to this host.
 pub(crate) fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
-    let own = sys::interface_addresses();
-    let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
     resolve_addresses(endpoint, context, EndpointRole::Listen)
         .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
+}
+
+/// Whether the endpoint is a host on the Internet, by the options that its transport has.
+pub(crate) fn is_internet(endpoint: &Endpoint) -> bool {
+    let has_family = |transport: &Transport| transport.options.contains(&FAMILY_OPTION);
+    find_transport(endpoint).is_ok_and(has_family)
+}
+
+/// Whether an address belongs to this host.
+pub(crate) fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || sys::interface_addresses().iter().any(|(_, own)| *own == address)
 }
 
 /// Options of every transport over IP, for its list: name and meaning.

@@ -37,14 +37,16 @@ impl RedialedLink {
     /// As [`Dialer::open`].
     pub(crate) fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<RedialedLink, LinkError> {
         let inner = dialer.open(endpoint)?;
-        let can_begin = dialer.can_begin_open(endpoint);
+        // Neither the look-up of the name nor a dead address is part of what is measured.
+        let endpoint = dialer.connected_endpoint(endpoint, inner.as_ref());
+        let can_begin = dialer.can_begin_open(&endpoint);
         // Elsewhere opening blocks the thread.
         let descriptor = if can_begin { LinkDescriptor::Replaced } else { LinkDescriptor::None };
         Ok(RedialedLink {
             caps: Caps { descriptor, ..inner.caps().clone() },
             facts: inner.facts(),
             inner: Some(inner),
-            endpoint: endpoint.clone(),
+            endpoint,
             dialer: Dialer { may_block: true, ..dialer.clone() },
             can_begin,
             opening_until: None,

@@ -118,6 +118,18 @@ fn connect_fault(fault: Fault) -> Fault {
     }
 }
 
+/// The URL for a server that speaks Telnet on a port that was opened as a raw one.
+pub(crate) fn telnet_url(endpoint: &Endpoint) -> Option<String> {
+    let rest = endpoint.as_str().strip_prefix("tcp://")?;
+    let with_rate = if endpoint.option("baud").is_none() { "?baud=9600" } else { "" };
+    Some(format!("{}://{rest}{with_rate}", TRANSPORT.scheme))
+}
+
+/// Whether these first bytes of a server agree on options of Telnet, as those of a device server do.
+pub(crate) fn begins_with_telnet(received: &[u8]) -> bool {
+    matches!(received, [telnet::IAC, verb, ..] if telnet::TelnetVerb::from_byte(*verb).is_some())
+}
+
 /// Checks whether the server supports port control.
 fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, reply_timeout: Duration) -> Result<(), Fault> {
     let raw = format!("tcp://{}?baud=…", endpoint.address());

@@ -13,6 +13,7 @@ use rustix::net::{RecvAncillaryBuffer, ReturnFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::batch::{receive_single, send_first};
+use super::connect_first::connect_first;
 use super::internet::{self, IpOptions, resolve_addresses};
 use super::party::Tuning;
 use super::serial_line::PortControl;
@@ -106,16 +107,12 @@ impl Options {
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
-    let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, context, internet::EndpointRole::Open)? {
+    let socket = connect_first(endpoint, context, |address| {
         let socket = options.open_socket(address)?;
         options.ip.bind(&socket, address)?;
-        match socket.connect_timeout(&address.into(), context.timeout) {
-            Ok(()) => return Ok(Box::new(SctpLink::new(socket, &context.clock, context.wait))),
-            Err(error) => last = Fault::System { operation: "connect", source: error },
-        }
-    }
-    Err(last)
+        Ok(socket)
+    })?;
+    Ok(Box::new(SctpLink::new(socket, &context.clock, context.wait)))
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
@@ -240,7 +237,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     let address = resolve_addresses(endpoint, context, internet::EndpointRole::Listen)?[0];
     let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
-    socket.bind(&address.into()).map_err(Fault::system("bind"))?;
+    internet::bind_to_listen(&socket, address, context)?;
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let endpoint = endpoint.with_port(internet::bound_port(&socket))?;
     let (clock, wait) = (context.clock.clone(), context.wait);

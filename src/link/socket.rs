@@ -18,10 +18,13 @@ use socket2::{SockAddr, Socket};
 use super::batch::{receive_single, send_first};
 use super::fault::VANISHED;
 use super::party::Tuning;
+use super::reachability::{ignore_reports, socket_fault};
 use super::serial_line::PortControl;
 use super::stamps::{SendStamps, StampReader};
 use super::sys::{Blocking, DatagramInfo};
-use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, sys};
+use super::{
+    AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, connect_first, sys,
+};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
@@ -45,6 +48,8 @@ pub(crate) struct SocketLink {
     pub(crate) rearms_quick_ack: bool,
     /// A refusal after this means that the remote has gone.
     has_received: bool,
+    /// The kernel stores reports about the packets of this link. It does until the remote has replied.
+    pub(crate) reads_reports: bool,
     /// The socket is being connected; [`Link::reopen`] waits for it.
     pub(crate) is_connecting: bool,
     /// Maximum size of one send operation on a stream.
@@ -81,6 +86,7 @@ impl SocketLink {
             max_send_bytes: usize::MAX,
             kernel_timeouts: [None, None],
             has_received: false,
+            reads_reports: false,
             is_connecting: false,
             busy_poll_total: Duration::ZERO,
             rearms_quick_ack: false,
@@ -146,10 +152,17 @@ impl SocketLink {
         match done {
             Ok(done) => {
                 self.has_received |= matches!(which, IoDirection::Receive);
+                if self.has_received && self.reads_reports {
+                    self.reads_reports = false;
+                    ignore_reports(&self.socket);
+                }
                 Ok(done)
             }
             Err(Errno::CONNREFUSED) if self.has_received => {
                 Err(Fault::System { operation: VANISHED, source: Errno::CONNREFUSED.into() })
+            }
+            Err(errno) if self.reads_reports => {
+                Err(socket_fault(&self.socket, which.operation(), errno.into()))
             }
             Err(errno) => Err(io_fault(which, errno)),
         }
@@ -297,18 +310,21 @@ pub(crate) enum IoDirection {
     Send = 1,
 }
 
+impl IoDirection {
+    fn operation(self) -> &'static str {
+        match self {
+            IoDirection::Receive => "receive",
+            IoDirection::Send => "send",
+        }
+    }
+}
+
 /// The fault for a failed system call.
 pub(crate) fn io_fault(which: IoDirection, errno: Errno) -> Fault {
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN => Fault::Closed,
         Errno::TIMEDOUT => Fault::Closed,
-        errno => {
-            let operation = match which {
-                IoDirection::Receive => "receive",
-                IoDirection::Send => "send",
-            };
-            Fault::System { operation, source: errno.into() }
-        }
+        errno => Fault::System { operation: which.operation(), source: errno.into() },
     }
 }
 
@@ -435,10 +451,7 @@ impl Link for SocketLink {
             return Err(Fault::TimedOut);
         }
         self.is_connecting = false;
-        match self.socket.take_error() {
-            Ok(None) => Ok(()),
-            Ok(Some(error)) | Err(error) => Err(Fault::system("connect")(error)),
-        }
+        connect_first::finish(&self.socket)
     }
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {

@@ -200,9 +200,9 @@ pub(crate) fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Re
 }
 
 /// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
-/// next call.
-pub(crate) fn set_receive_errors(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
-    let on: c_int = 1;
+/// next call; or not.
+pub(crate) fn set_receive_errors(fd: impl AsFd, family: IpFamily, is_on: bool) -> io::Result<()> {
+    let on = c_int::from(is_on);
     match family {
         IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, on),
         IpFamily::V6 => set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on),

@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
+use super::reachability::ask_for_reports;
 use super::socket::{
     self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
 };
 use super::tcp_options::{self, TcpOptions};
-use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, serial_line, sys};
+use super::{
+    Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, connect_first, serial_line, sys,
+};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
@@ -133,6 +135,14 @@ impl Options {
         Ok(socket)
     }
 
+    /// The same, ready to connect.
+    fn open_bound(&self, address: SocketAddr) -> Result<Socket, Fault> {
+        let socket = self.open_socket(address)?;
+        ask_for_reports(&socket, address.ip())?;
+        self.ip.bind(&socket, address)?;
+        Ok(socket)
+    }
+
     /// Applies the settings that an accepted connection does not inherit from its listener. The connections of TCP are
     /// copies of the listener but for its timers, and thousands may arrive together.
     fn apply_to_accepted(&self, socket: &Socket) -> Result<(), Fault> {
@@ -178,16 +188,8 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 fn begin_open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
     let address = resolve_addresses(endpoint, context, EndpointRole::Open)?[0];
-    let socket = options.open_socket(address)?;
-    options.ip.bind(&socket, address)?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
-    match socket.connect(&address.into()) {
-        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
-            return Err(Fault::system("connect")(error));
-        }
-        _ => {}
-    }
-    socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
+    let socket = options.open_bound(address)?;
+    let socket = connect_first::begin(socket, address)?;
     let mut link = new_link(socket, &options, &context.clock, context.wait);
     link.is_connecting = true;
     Ok(Box::new(link))
@@ -196,21 +198,7 @@ fn begin_open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link
 /// Connects to the first address of the endpoint that accepts.
 pub(crate) fn connect_any(endpoint: &Endpoint, context: &OpenContext) -> Result<Socket, Fault> {
     let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
-    let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, context, EndpointRole::Open)? {
-        match connect_address(address, &options, context.timeout) {
-            Ok(socket) => return Ok(socket),
-            Err(fault) => last = fault,
-        }
-    }
-    Err(last)
-}
-
-fn connect_address(address: SocketAddr, options: &Options, within: Duration) -> Result<Socket, Fault> {
-    let socket = options.open_socket(address)?;
-    options.ip.bind(&socket, address)?;
-    socket.connect_timeout(&address.into(), within).map_err(Fault::system("connect"))?;
-    Ok(socket)
+    connect_first::connect_first(endpoint, context, |address| options.open_bound(address))
 }
 
 fn new_link(socket: Socket, options: &Options, clock: &Clock, wait: WaitMode) -> SocketLink {
@@ -258,7 +246,7 @@ pub(crate) fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Resul
     let address = resolve_addresses(endpoint, context, EndpointRole::Listen)?[0];
     let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
-    socket.bind(&address.into()).map_err(Fault::system("bind"))?;
+    internet::bind_to_listen(&socket, address, context)?;
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let port = internet::bound_port(&socket);
     Ok((socket, port))

@@ -17,18 +17,16 @@ use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
 use super::ip_family::IpFamily;
 use super::offload::{OffloadChoice, OffloadOptions};
+use super::reachability::ask_for_reports;
 use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
 use super::sys::Blocking;
 use super::{
     AcceptFilter, Admission, Caps, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport,
-    UnpacedScope, sys,
+    UnpacedScope, fallback, sys,
 };
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
-use fallback::FallbackLink;
-
-mod fallback;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "udp",
@@ -129,12 +127,9 @@ impl Options {
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let maker = LinkMaker::new(endpoint, context)?;
-    let mut addresses = resolve_addresses(endpoint, context, EndpointRole::Open)?.into();
-    let link = maker.connect_next(&mut addresses)?;
-    match addresses.is_empty() {
-        true => Ok(Box::new(link)),
-        false => Ok(Box::new(FallbackLink::new(link, maker, addresses))),
-    }
+    let addresses = resolve_addresses(endpoint, context, EndpointRole::Open)?;
+    let connect = move |address| Ok(Box::new(maker.connect(address)?) as Box<dyn Link>);
+    fallback::open(endpoint, context, addresses, Box::new(connect))
 }
 
 /// Makes the links of one endpoint.
@@ -151,18 +146,14 @@ impl LinkMaker {
         Ok(LinkMaker { options, clock: context.clock.clone(), wait: context.wait })
     }
 
-    /// A link to the first of these addresses that the system has a route to; removes the tried ones.
-    fn connect_next(&self, addresses: &mut VecDeque<SocketAddr>) -> Result<DatagramLink, Fault> {
-        let mut last = Fault::TimedOut;
-        while let Some(address) = addresses.pop_front() {
-            let socket = self.options.open_socket(address)?;
-            self.options.ip.bind(&socket, address)?;
-            match socket.connect(&address.into()) {
-                Ok(()) => return Ok(self.make_link(socket, address, VecDeque::new())),
-                Err(error) => last = Fault::System { operation: "connect", source: error },
-            }
-        }
-        Err(last)
+    fn connect(&self, address: SocketAddr) -> Result<DatagramLink, Fault> {
+        let socket = self.options.open_socket(address)?;
+        self.options.ip.bind(&socket, address)?;
+        ask_for_reports(&socket, address.ip())?;
+        socket.connect(&address.into()).map_err(Fault::system("connect"))?;
+        let mut link = self.make_link(socket, address, VecDeque::new());
+        link.inner.reads_reports = true;
+        Ok(link)
     }
 
     /// `first` are messages of this remote that have already been received.
@@ -206,7 +197,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     maker.options.offload.prepare();
     let address = resolve_addresses(endpoint, context, EndpointRole::Listen)?[0];
     let socket = maker.options.open_socket(address)?;
-    socket.bind(&address.into()).map_err(Fault::system("bind"))?;
+    internet::bind_to_listen(&socket, address, context)?;
     // Set only after binding: so a second listener is refused, but the sockets of the senders can share the
     // address.
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{ACCEPT_CASE, CaseError, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
 use crate::endpoint::Endpoint;
-use crate::link::{Caps, Dialer, Fault, Framing, Link};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, rfc2217};
 
 /// The name that selects detection in a plan.
 pub(crate) const NAME: &str = "auto";
@@ -40,8 +40,7 @@ pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Pr
     let named = |name: &str| {
         find_protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
     };
-    let caps =
-        crate::link::endpoint_caps(endpoint).map_err(|fault| crate::link::LinkError::new(endpoint, fault))?;
+    let caps = crate::link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     if caps.is_device {
         return named("echo");
     }
@@ -64,8 +63,17 @@ pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Pr
             );
             return Err(ProtocolError::unexpected_reply(endpoint, text));
         }
-        Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
+        Err(fault) => return Err(LinkError::new(endpoint, fault).into()),
     };
+    if reply.is_empty()
+        && let Some(fault) = dialer.diagnose_silence(endpoint)
+    {
+        let fault = match fault.is_silence() {
+            true => Fault::NoReply(format!("{fault}{SILENT_REMEDY}. {}", advice_on_silence(endpoint))),
+            false => fault,
+        };
+        return Err(LinkError::new(endpoint, fault).into());
+    }
     if hello.accepts_reply(&reply) {
         return named("linkgauge");
     }
@@ -73,6 +81,21 @@ pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Pr
         return named("echo");
     }
     Err(ProtocolError::unexpected_reply(endpoint, describe_failure(endpoint, &reply, silence)))
+}
+
+/// Whether the host can be reached but has no server of linkgauge there, as far as can be seen.
+pub fn lacks_server(endpoint: &Endpoint, dialer: &Dialer) -> bool {
+    match detect(endpoint, dialer) {
+        Err(ProtocolError::UnexpectedReply { .. }) => true,
+        Err(ProtocolError::Link(LinkError { fault, .. })) => match &fault {
+            Fault::System { source, .. } => {
+                source.kind() == ErrorKind::ConnectionRefused || fault.is_silence()
+            }
+            Fault::Unreachable(_) | Fault::Closed | Fault::NoReply(_) => true,
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// How a server failed to reply.
@@ -150,10 +173,18 @@ fn advice(endpoint: &Endpoint) -> String {
     }
 }
 
+/// The same, without a list of all protocols: the server may not be there at all.
+fn advice_on_silence(endpoint: &Endpoint) -> String {
+    match protocols_of_port(endpoint).is_empty() {
+        true => "If it speaks another protocol, choose that with --protocol".to_owned(),
+        false => advice(endpoint),
+    }
+}
+
 /// Describes the failed detection in one line.
 fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> String {
-    let choose = advice(endpoint);
     if reply.is_empty() {
+        let choose = advice_on_silence(endpoint);
         let how = match silence {
             NoReply::Open => "no reply: the server is silent",
             NoReply::Closed => {
@@ -162,6 +193,14 @@ fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> Stri
         };
         return format!("{how}. {choose}");
     }
+    if rfc2217::begins_with_telnet(reply)
+        && let Some(url) = rfc2217::telnet_url(endpoint)
+    {
+        return format!(
+            "the port speaks Telnet, as that of a device server does (RFC 2217): write {url}, with the rate of its line"
+        );
+    }
+    let choose = advice(endpoint);
     let mut first = String::new();
     for &byte in reply.iter().take(MAX_SHOWN_BYTES) {
         match byte {

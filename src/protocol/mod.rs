@@ -44,6 +44,7 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 
+pub use auto::lacks_server;
 pub use case::{
     CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
 };

@@ -8,6 +8,8 @@ mod round_trip_parts;
 
 pub(crate) use losses::{LOSS_UNKNOWN, format_loss_count, loss_text};
 pub(crate) use round_trip_parts::{common_time_source, one_way_sentence, stages_sentence};
+use std::net::{IpAddr, SocketAddr};
+
 use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
@@ -516,7 +518,7 @@ pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
         let unit = if case.workload == "connect" { "flows" } else { "connections" };
         target += &format!(" over {connections} {unit}");
     }
-    let mut details = Vec::new();
+    let mut details = Vec::from_iter(address_of_name(case).map(|address| address.to_string()));
     if !UNMENTIONED_PROTOCOLS.contains(&case.protocol.as_str()) && !link.eq_ignore_ascii_case(&case.protocol)
     {
         details.push(printable(&case.protocol));
@@ -528,6 +530,15 @@ pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
         target += &format!(" ({})", details.join(", "));
     }
     (link, target)
+}
+
+/// The address that was measured, if the endpoint has a name instead.
+fn address_of_name(case: &CaseResult) -> Option<IpAddr> {
+    let endpoint: Endpoint = case.endpoint.parse().ok()?;
+    let (host, _) = endpoint.host_port().ok()?;
+    let remote = case.effective.get("remote")?.as_str()?;
+    let address = remote.parse::<SocketAddr>().map(|remote| remote.ip()).or_else(|_| remote.parse()).ok()?;
+    host.parse::<IpAddr>().is_err().then_some(address).filter(|_| !host.contains('%'))
 }
 
 /// The protocols that need no mention: the default, none, one that was not detected, and one that a file does not name.

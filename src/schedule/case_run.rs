@@ -13,8 +13,8 @@ use super::flow_threads::{FlowThreads, can_be_guests};
 use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
-use crate::link::Dialer;
 use crate::link::serial_line::UartErrors;
+use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::plan::Direction;
 use crate::protocol::{
     ClientSession, ConnectContext, Flow, IdleTimes, Protocol, ProtocolError, ReadyCase, auto,
@@ -170,6 +170,8 @@ struct EndedFlows {
     elapsed: Duration,
     flows: Vec<FlowResult>,
     report: Result<Option<ServerReport>, ProtocolError>,
+    /// Why no request had a reply, where the network says so.
+    silence: Option<Fault>,
 }
 
 impl CaseRun {
@@ -249,11 +251,21 @@ impl CaseRun {
         while !context.is_interrupted() && session.is_draining(&flows, &mut links) {
             self.dialer.clock.sleep_until(self.dialer.now() + DRAIN_POLL_INTERVAL);
         }
+        let silence = self.explain_silence(&flows, &mut links).filter(|_| !context.is_interrupted());
         let report = session.finish(&flows, links);
         accumulator.server_environment = session.server_environment();
         accumulator.effective.extend(session.effective_settings());
-        let ended = EndedFlows { began: self.window.begin(), elapsed, flows, report };
+        let ended = EndedFlows { began: self.window.begin(), elapsed, flows, report, silence };
         self.evaluate(ended, context, accumulator)
+    }
+
+    /// Why no request had a reply: reports about them may still be on their way.
+    fn explain_silence(&self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> Option<Fault> {
+        let is_unanswered = |flow: &FlowResult| {
+            flow.role == FlowRole::RoundTrip && flow.recorder.counts.received == 0 && flow.fault.is_none()
+        };
+        let link = links.first_mut().filter(|_| flows.iter().all(is_unanswered))?;
+        self.dialer.await_report(&self.case.endpoints[0], link.as_mut())
     }
 
     /// The idle times that this session can have. Without round trips of the idle link, the end of the
@@ -278,9 +290,18 @@ impl CaseRun {
             new_recorder: &|role, port| self.new_recorder(context, role, port),
         };
         let session = (self.case.protocol.connect)(&self.case, &connect_context).map_err(Failure::from);
+        let session = session.map_err(|failure| self.diagnosed(failure));
         // The flows alone share now, so that the last one to end takes the times.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).clear();
         session
+    }
+
+    /// The failure of a handshake; if nothing arrives from the host, with the reason for that.
+    fn diagnosed(&self, failure: Failure) -> Failure {
+        let endpoint = &self.case.endpoints[0];
+        let is_silent = failure.kind == FailureKind::TimedOut;
+        let reason = is_silent.then(|| self.dialer.diagnose_silence(endpoint)).flatten();
+        reason.map_or(failure, |fault| LinkError::new(endpoint, fault).into())
     }
 
     fn new_recorder(&self, context: &RunContext, role: FlowRole, port: usize) -> Recorder {
@@ -397,7 +418,7 @@ impl CaseRun {
         context: &RunContext,
         accumulator: &mut CaseAccumulator,
     ) -> Result<(), Failure> {
-        let EndedFlows { began, elapsed, flows, report } = ended;
+        let EndedFlows { began, elapsed, flows, report, silence } = ended;
         let client_fault = first_fault(&flows, self.case.parallel);
         let (report, report_fault) = match report {
             Ok(report) => (report, None),
@@ -426,7 +447,8 @@ impl CaseRun {
         if let Some(part) = accumulator.repetitions.last() {
             let CasePosition { case, repetition, .. } = self.position;
             context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &part.figures });
-            missing = no_data::find_failure(&self.case, &part.figures).filter(|_| !context.is_interrupted());
+            missing = no_data::find_failure(&self.case, &part.figures, silence)
+                .filter(|_| !context.is_interrupted());
         }
         server_fault.or(client_fault).or(report_fault).or(problem).or(missing).map_or(Ok(()), Err)
     }

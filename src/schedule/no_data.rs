@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use crate::link::{CHECK_LINE_HINT, Caps};
+use crate::link::{CHECK_LINE_HINT, Caps, Fault, LinkError, SILENT_REMEDY};
 use crate::protocol::ReadyCase;
 use crate::run::{Failure, FailureKind, Figures};
 use crate::units::{format_duration, format_plural};
 
-/// Returns a reason if nothing arrived, or too little for a rate: the case then has no measurement.
-pub(super) fn find_failure(case: &ReadyCase, figures: &Figures) -> Option<Failure> {
-    reason(case, figures).map(|reason| Failure::new(FailureKind::NoData, reason))
+/// Returns a reason if nothing arrived, or too little for a rate: the case then has no measurement. `silence` says why the host does
+/// not reply, where that is known.
+pub(super) fn find_failure(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option<Failure> {
+    reason(case, figures, silence).map(|reason| Failure::new(FailureKind::NoData, reason))
 }
 
-fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
+fn reason(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option<String> {
     let delivered =
         figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {
@@ -40,7 +41,11 @@ fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
     let remedy = match case.caps.iter().any(Caps::is_serial_device) {
         true => CHECK_LINE_HINT,
         // A closed port is reported as an error earlier.
-        false => ": the server does not reply. Check that it runs, firewalls, and --timeout",
+        false => match silence {
+            None => ": the server does not reply. Check that it runs, firewalls, and --timeout",
+            Some(fault) if fault.is_silence() => SILENT_REMEDY,
+            Some(fault) => return Some(LinkError::new(endpoint, fault).to_string()),
+        },
     };
     Some(format!(
         "{endpoint}: none of {} arrived{remedy}",

@@ -136,9 +136,9 @@ fn errors_of_routers_are_one_line() {
     insta::assert_snapshot!(ended.stderr.trim_end(), @r"
     error: icmp://198.51.100.9?ttl=1: time exceeded: the route has more routers than the ttl allows, reported by 10.9.0.2: raise ttl, or look for a loop of routers
     error: icmp://[2001:db8::9]?ttl=1: time exceeded: the route has more routers than the ttl allows, reported by fd09::2: raise ttl, or look for a loop of routers
-    error: icmp://192.0.2.1: network unreachable, reported by 10.9.0.2: check the address and the routes
+    error: icmp://192.0.2.1: no route to the host, reported by 10.9.0.2: check the address and the routes there
     error: icmp://203.0.113.1: prohibited on the route, reported by 10.9.0.2: a firewall refuses it: contact its administrator
-    error: icmp://10.9.0.77: host unreachable, reported by 10.9.0.1: check the address, the cable, and that the host is on
+    error: icmp://10.9.0.77: host unreachable: nothing on this network has its address. Check the address, the cable, and that the host is on
     ");
 }
 
@@ -162,7 +162,9 @@ fn silence_does_not_suggest_a_plug() {
     );
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("none of 3 messages arrived: the server does not reply"),
+        ended
+            .stderr
+            .contains("none of 3 messages arrived: the host is down, or a firewall drops the packets"),
         "{}",
         ended.stderr
     );

@@ -31,6 +31,7 @@ mod ports;
 mod postgres;
 mod prometheus;
 mod pycampbell;
+mod reachability;
 mod redirect;
 mod rfc2217;
 mod ser2net;

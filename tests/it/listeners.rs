@@ -8,6 +8,8 @@ use linkgauge::clock::Clock;
 use linkgauge::link::party::Tuning;
 use linkgauge::link::{Admission, Batch, Dialer, Fault, Link, LinkError, Listener};
 
+use crate::program::{ServingOn, run};
+
 const LONG: Duration = Duration::from_secs(10);
 
 fn listen(url: &str) -> Result<Box<dyn Listener>, LinkError> {
@@ -35,6 +37,26 @@ fn filtered_urls(directory: &str) -> Vec<String> {
     let udp = ["127.0.0.1", "0.0.0.0", "[::1]", "[::]"].map(|host| format!("udp://{host}:0"));
     let unix = [format!("unix://{directory}/d?type=dgram"), format!("unix://@{directory}-d?type=dgram")];
     udp.into_iter().chain(unix).collect()
+}
+
+/// A port is served on IPv4 and IPv6 by one command, in any order; [::] alone serves both families.
+#[test]
+fn one_port_on_both_families() {
+    for scheme in ["tcp", "udp"] {
+        let port = crate::client::free_port();
+        let [four, six] = ["0.0.0.0", "[::]"].map(|host| format!("{scheme}://{host}:{port}"));
+        let near = ["127.0.0.1", "[::1]"].map(|host| format!("{scheme}://{host}:{port}"));
+        for urls in [vec![&four, &six], vec![&six, &four], vec![&six]] {
+            let urls: Vec<&str> = urls.into_iter().map(String::as_str).collect();
+            let _server = ServingOn::start(&urls);
+            for url in &near {
+                let ended = run(&["latency", url, "-n", "2", "--warm-up", "0", "-q"]);
+                assert_eq!(ended.status, Some(0), "{urls:?} {url}: {}", ended.stderr);
+            }
+        }
+        let ended = run(&["serve", &four, &four]);
+        assert!(ended.stderr.contains("this address and port are given twice"), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -269,7 +269,7 @@ fn a_case_without_replies_names_the_reason() {
     let message = refused(&[&["latency", url.as_str()], &flags[..]].concat());
     assert!(message.contains("none of 3 messages arrived: the server does not reply"), "{message}");
     let message = refused(&["latency", &url, "-n", "3"]);
-    assert!(message.contains("no reply: the server is silent. Choose its protocol"), "{message}");
+    assert!(message.contains("no reply: the server is silent. If it speaks another protocol"), "{message}");
     // One that ends every connection.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());

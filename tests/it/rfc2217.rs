@@ -9,7 +9,7 @@ use linkgauge::clock::Clock;
 use linkgauge::link::{Dialer, Fault, Link};
 
 use crate::client::free_port;
-use crate::program::PATIENCE;
+use crate::program::{PATIENCE, run};
 
 fn open(url: &str) -> Result<Box<dyn Link>, String> {
     Dialer::new(Clock::System).open(&url.parse().unwrap()).map_err(|error| error.to_string())
@@ -181,4 +181,18 @@ fn a_device_server_that_goes_away_is_noticed() {
     link.send(b"bye", PATIENCE).unwrap();
     assert!(matches!(link.receive(&mut [0], PATIENCE), Err(Fault::Closed)));
     assert!(link.status().is_hung_up);
+}
+
+/// A raw port that speaks Telnet leads to the URL for it.
+#[test]
+fn telnet_on_a_raw_port_is_recognised() {
+    let url = liar(|stream| {
+        stream.write_all(b"\xff\xfd\x2c\xff\xfb\x03").unwrap();
+        take_all(stream);
+    });
+    let raw = url.replace("rfc2217", "tcp");
+    let ended = run(&["latency", &raw, "-n", "2", "--timeout", "200ms"]);
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the port speaks Telnet"), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("write {url}?baud=9600")), "{}", ended.stderr);
 }

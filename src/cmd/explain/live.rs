@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::live::{DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, explain_live};
-use linkgauge::link::Dialer;
+use linkgauge::link::{Dialer, REPORT_TIME};
 use linkgauge::report::{self, Detail, ReportOptions};
 use linkgauge::units::{Bytes, Span};
 use serde::Serialize;
@@ -128,6 +128,7 @@ pub fn explain_each<T: LinkExplanation>(
     files().filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
     let mut dialer = Dialer::new(Clock::System);
     dialer.cancel = interrupt_flag()?;
+    dialer.report_time = REPORT_TIME;
     let endpoints: Vec<LiveOptions> =
         flags.of.iter().map(|named| flags.live.options(named.parse()?)).collect::<Result<_>>()?;
     let (mut explained, mut failure) = (Vec::new(), None);

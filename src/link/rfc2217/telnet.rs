@@ -35,7 +35,7 @@ pub(crate) enum TelnetVerb {
 }
 
 impl TelnetVerb {
-    fn from_byte(byte: u8) -> Option<TelnetVerb> {
+    pub(super) fn from_byte(byte: u8) -> Option<TelnetVerb> {
         Some(match byte {
             0xfb => TelnetVerb::Will,
             0xfc => TelnetVerb::Wont,

@@ -9,7 +9,7 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::dialer::GreetedLink;
 use crate::link::party::{Party, Step};
-use crate::link::{Batch, Caps, Dialer, Fault, Framing, Link, LinkError, remote_address};
+use crate::link::{Batch, Caps, Dialer, Fault, Framing, LinkError};
 
 const REFUSED: &str =
     "the server refused another connection of this session: it may be overloaded. Try fewer connections";
@@ -52,12 +52,6 @@ pub(crate) fn open_attached(
     }
     let first = links.into_iter().find_map(|link| link.result.err());
     Err(LinkError::new(endpoint, first.unwrap_or(Fault::Closed)))
-}
-
-/// The endpoint with the address of an open link, if links can be opened together then: resolving a name blocks.
-pub(crate) fn connected_endpoint(endpoint: &Endpoint, dialer: &Dialer, link: &dyn Link) -> Endpoint {
-    let connected = remote_address(link).and_then(|remote| endpoint.with_address(remote).ok());
-    connected.filter(|connected| dialer.can_begin_open(connected)).unwrap_or_else(|| endpoint.clone())
 }
 
 fn refused() -> Fault {

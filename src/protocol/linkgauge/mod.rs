@@ -30,7 +30,7 @@ use crate::plan::{Direction, MAX_IDLE_TIME, Pacing, SocketSettings, StopConditio
 use crate::sample::CommonTime;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 
-use attach::{SessionKey, connected_endpoint, open_attached};
+use attach::{SessionKey, open_attached};
 use drain::DrainTracker;
 use flows::{FlowMaker, flow_kinds};
 use proof::TokenProof;
@@ -187,7 +187,7 @@ impl EndpointSession {
         let plan = ServerPlan { socket, evidence, lead_in_ns, time_of_day, ..server_plan(case, &kinds) };
         let granted = control.request_plan(&plan, case.load)?;
         let session = SessionKey { session_id: opened.session_id, key: opened.key.into() };
-        let target = connected_endpoint(endpoint, context.dialer, control.link.as_ref());
+        let target = context.dialer.connected_endpoint(endpoint, control.link.as_ref());
         let links = open_attached(&target, context.dialer, &session, kinds.len())?;
         let common_time = local_time.zip(granted.time_of_day).and_then(|(local, remote)| {
             let (offset_ns, error_ns) = local.offset_of(&remote)?;

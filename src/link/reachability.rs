@@ -1,0 +1,159 @@
+//! Whether a remote host can be reached, and why not: the same sentences for TCP, UDP and ICMP.
+//!
+//! Routers and hosts report what they cannot deliver by ICMP. The kernel stores these reports in the error queue of the socket, with
+//! the address of the reporter. A neighbour without an answer is reported after three seconds, as is a host behind a router.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use socket2::{Socket, Type};
+
+use super::Fault;
+use super::fault::NO_ROUTE;
+use super::ip_family::IpFamily;
+use super::sys::{self, DeliveryError};
+
+/// Time after the first packet in which the reports of an unreachable host arrive: each of the three requests for the address of a
+/// neighbour waits for a second (`mcast_solicit` and `retrans_time_ms` of arp(7)).
+pub const REPORT_TIME: Duration = Duration::from_millis(3500);
+
+const UNREACHABLE_REMEDY: &str = "check the address, the cable, and that the host is on";
+
+/// The fault of a host that does not answer.
+pub(crate) fn silent_fault() -> Fault {
+    Fault::System { operation: "connect", source: io::ErrorKind::TimedOut.into() }
+}
+
+/// Has the kernel store the reports about packets of a socket to that address.
+pub(crate) fn ask_for_reports(socket: &Socket, address: IpAddr) -> Result<(), Fault> {
+    sys::set_receive_errors(socket, IpFamily::of_address(address), true)
+        .map_err(Fault::system("ask for errors"))
+}
+
+/// Ignores later reports: of a remote that has answered, they are temporary.
+pub(crate) fn ignore_reports(socket: &Socket) {
+    // A socket without this option has no reports either.
+    let _ = sys::set_receive_errors(socket, family_of(socket), false);
+}
+
+fn family_of(socket: &Socket) -> IpFamily {
+    let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
+    if is_v6 { IpFamily::V6 } else { IpFamily::V4 }
+}
+
+/// The fault for an error of a socket, by the report that the kernel has stored for it, if any.
+pub(crate) fn socket_fault(socket: &Socket, operation: &'static str, source: io::Error) -> Fault {
+    let report = sys::take_delivery_error(socket, family_of(socket));
+    let own = socket.local_addr().ok().and_then(|local| local.as_socket()).map(|local| local.ip());
+    // A closed port of TCP is refused by TCP itself.
+    let is_tcp = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
+    match report {
+        Some(report) if is_tcp || source.kind() != io::ErrorKind::ConnectionRefused => {
+            report.into_fault(own).unwrap_or(Fault::System { operation, source })
+        }
+        _ => Fault::System { operation, source },
+    }
+}
+
+impl DeliveryError {
+    /// The path does not carry a packet of that size whole.
+    pub(crate) fn is_too_big(&self) -> bool {
+        matches!(
+            (self.family, self.icmp_type_code),
+            (IpFamily::V4, Some((3, 4))) | (IpFamily::V6, Some((2, _)))
+        )
+    }
+
+    /// The fault that this report describes; `None` if it is an error of this system without a report. `own` is the address of
+    /// this host.
+    pub(crate) fn into_fault(self, own: Option<IpAddr>) -> Option<Fault> {
+        use IpFamily::{V4, V6};
+        // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
+        let (kind, code) = self.icmp_type_code.filter(|_| !self.is_too_big())?;
+        let (what, remedy) = match (self.family, kind, code) {
+            (V4, 11, 0) | (V6, 3, 0) => (
+                "time exceeded: the route has more routers than the ttl allows",
+                "raise ttl, or look for a loop of routers",
+            ),
+            (V4, 3, 0) | (V6, 1, 0) => (NO_ROUTE, "check the address and the routes there"),
+            (V4, 3, 1) | (V6, 1, 3) if self.from.is_some() && self.from == own => {
+                let no_answer = "host unreachable: nothing on this network has its address";
+                return Some(Fault::Unreachable(format!("{no_answer}. {}", capitalized(UNREACHABLE_REMEDY))));
+            }
+            (V4, 3, 1) | (V6, 1, 3) => ("host unreachable", UNREACHABLE_REMEDY),
+            (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) => {
+                ("prohibited on the route", "a firewall refuses it: contact its administrator")
+            }
+            _ => ("unreachable", "check the address and the route to it"),
+        };
+        Some(Fault::Unreachable(match self.from {
+            Some(from) => format!("{what}, reported by {from}: {remedy}"),
+            None => format!("{what} (ICMP type {kind}, code {code}): {remedy}"),
+        }))
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    text[..1].to_uppercase() + &text[1..]
+}
+
+/// How much a fault says about the host: of several addresses, the fault with the most is reported.
+pub(crate) fn weight(fault: &Fault) -> u8 {
+    match fault {
+        Fault::System { source, .. } => match source.kind() {
+            io::ErrorKind::ConnectionRefused => 4,
+            io::ErrorKind::TimedOut => 2,
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => 1,
+            _ => 0,
+        },
+        Fault::Unreachable(_) => 3,
+        Fault::TimedOut => 2,
+        _ => 0,
+    }
+}
+
+/// Keeps the fault that says more.
+pub(crate) fn keep_weightier(kept: &mut Option<Fault>, fault: Fault) {
+    if kept.as_ref().is_none_or(|kept| weight(kept) < weight(&fault)) {
+        *kept = Some(fault);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::IpFamily::{V4, V6};
+    use super::*;
+
+    #[test]
+    fn a_report_is_one_line() {
+        let own = Some("192.0.2.9".parse().unwrap());
+        let message_of = |family, message, from: Option<&str>| {
+            let from = from.map(|from| from.parse().unwrap());
+            let errno = Errno::HOSTUNREACH;
+            let error = DeliveryError { family, icmp_type_code: message, errno, from };
+            error.into_fault(own).map_or("none".to_owned(), |fault| fault.to_string())
+        };
+        insta::assert_snapshot!([
+            message_of(V4, Some((11, 0)), Some("192.0.2.1")),
+            message_of(V6, Some((3, 0)), Some("2001:db8::1")),
+            message_of(V4, Some((3, 0)), Some("192.0.2.1")),
+            message_of(V4, Some((3, 1)), Some("192.0.2.1")),
+            message_of(V4, Some((3, 1)), Some("192.0.2.9")),
+            message_of(V4, Some((3, 13)), None),
+            message_of(V4, Some((3, 4)), None),
+            message_of(V4, None, None),
+        ].join("\n"), @r"
+        time exceeded: the route has more routers than the ttl allows, reported by 192.0.2.1: raise ttl, or look for a loop of routers
+        time exceeded: the route has more routers than the ttl allows, reported by 2001:db8::1: raise ttl, or look for a loop of routers
+        no route to the host, reported by 192.0.2.1: check the address and the routes there
+        host unreachable, reported by 192.0.2.1: check the address, the cable, and that the host is on
+        host unreachable: nothing on this network has its address. Check the address, the cable, and that the host is on
+        prohibited on the route (ICMP type 3, code 13): a firewall refuses it: contact its administrator
+        none
+        none
+        ");
+    }
+}
