@@ -416,8 +416,9 @@ fn check_companions(path: &Path) -> Result<(), StoreError> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let store = path.metadata().ok();
     let may_own = |uid: u32| {
-        // Users who may write the store itself leave a journal while they do.
-        uid == rustix::process::geteuid().as_raw()
+        // The system, and users who may write the store itself, leave a journal while they write it.
+        uid == 0
+            || uid == rustix::process::geteuid().as_raw()
             || store.as_ref().is_some_and(|store| store.uid() == uid || store.mode() & 0o022 != 0)
     };
     for suffix in ["-journal", "-wal", "-shm"] {

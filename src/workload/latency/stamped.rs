@@ -419,4 +419,18 @@ mod tests {
             assert!(matches!(reflector.next_step(Time(2000)), Step::Send { .. }));
         }
     }
+
+    #[test]
+    fn times_of_a_server_that_contradict_each_other_are_absent() {
+        let datagrams = Caps { framing: Framing::Message, max_message_bytes: Some(100), ..Caps::STREAM };
+        let load = Load { stamps: true, ..Load::endless(64) };
+        for (left, program_ns) in [(1250_u64, Some(250)), (1000, Some(0)), (999, None)] {
+            let mut codec = StampedEchoCodec::new(&load, &datagrams);
+            let mut reply = codec.encode_request(0).to_vec();
+            reply[ARRIVED].copy_from_slice(&1000_u64.to_be_bytes());
+            reply[LEFT].copy_from_slice(&left.to_be_bytes());
+            codec.parse_reply(&reply, 0..1);
+            assert_eq!(codec.stages.map(|stages| stages.program_ns), Some(program_ns));
+        }
+    }
 }
