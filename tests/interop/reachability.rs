@@ -16,18 +16,18 @@ fn behind_a_router(script: &str) -> Ended {
         done
         on_router() {{ nsenter -t $router -n "$@"; }}
         on_server() {{ nsenter -t $server -n "$@"; }}
-        ip link add name near type veth peer name a netns $router
+        ip link add name near type veth peer name side0 netns $router
         ip link set near up
         ip addr add 10.9.1.2/24 dev near
         ip addr add fd09:1::2/64 dev near nodad
         on_router sh -ec '
             ip link set lo up
-            ip link add name b type veth peer name far
-            for end in a b; do ip link set $end up; done
-            ip addr add 10.9.1.1/24 dev a
-            ip addr add fd09:1::1/64 dev a nodad
-            ip addr add 10.9.2.1/24 dev b
-            ip addr add fd09:2::1/64 dev b nodad
+            ip link add name side1 type veth peer name far
+            for end in side0 side1; do ip link set $end up; done
+            ip addr add 10.9.1.1/24 dev side0
+            ip addr add fd09:1::1/64 dev side0 nodad
+            ip addr add 10.9.2.1/24 dev side1
+            ip addr add fd09:2::1/64 dev side1 nodad
             # Otherwise errors that other tests provoke leave none for this one: the limit is of all namespaces.
             echo 0 > /proc/sys/net/ipv4/icmp_ratemask
             echo 1 > /proc/sys/net/ipv4/ip_forward
@@ -112,10 +112,11 @@ fn a_firewall_that_drops_is_silence() {
 fn a_dead_address_is_no_part_of_a_measurement() {
     let ended = behind_a_router(
         r#"
-        printf 'fd09:2::2 server\n10.9.2.2 server\n' > /tmp/hosts
-        mount --bind /tmp/hosts /etc/hosts
+        mount -t tmpfs none /mnt
+        printf 'fd09:2::2 server\n10.9.2.2 server\n' > /mnt/hosts
+        mount --bind /mnt/hosts /etc/hosts
         on_server ip6tables -A INPUT -d fd09:2::2 -j DROP
-        on_server $LG serve tcp://0.0.0.0 udp://0.0.0.0 -q & programs=$!
+        nsenter -t $server -n $LG serve tcp://0.0.0.0 udp://0.0.0.0 -q >/dev/null 2>&1 & programs=$!
         sleep 1
         for url in tcp://server udp://server icmp://server; do
             $LG latency $url -n 20 --warm-up 0 --threshold 'max < 200ms'
