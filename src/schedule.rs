@@ -24,6 +24,7 @@ mod default_pacing;
 mod evidence;
 mod flow_runner;
 mod flow_threads;
+mod live;
 mod measurement;
 mod no_data;
 mod overhead;
@@ -81,8 +82,12 @@ pub enum RunEvent<'a> {
         elapsed_ns: u64,
         /// Replies, or delivered messages.
         messages: u64,
-        /// Their payload.
+        /// Their payload. That of an upload is what the server has received by its last report, or, without reports, what TCP
+        /// has delivered.
         bytes: u64,
+        /// When the report with these bytes arrived, since the begin of the load.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes_at_ns: Option<u64>,
         /// Messages lost so far.
         lost: u64,
         /// Median round trip so far, within 13 %; that of the probe, if there is one.
@@ -94,6 +99,12 @@ pub enum RunEvent<'a> {
         /// Completed share of the plan, 0 to 1, if it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         share: Option<f64>,
+        /// Expected time from the planned end until the last data arrives, if it is a second or more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        drain_ns: Option<u64>,
+        /// The rest of that, once the planned time is over.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        drain_left_ns: Option<u64>,
     },
     /// A repetition of a case has figures.
     CaseEnds {

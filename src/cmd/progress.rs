@@ -78,9 +78,12 @@ struct LiveValues {
     elapsed_ns: u64,
     messages: u64,
     bytes: u64,
+    /// When these bytes had arrived, if that is not at the end of the interval.
+    bytes_at_ns: Option<u64>,
     lost: u64,
     p50_ns: Option<u64>,
     p99_ns: Option<u64>,
+    drain_left_ns: Option<u64>,
 }
 
 /// The values of the current case.
@@ -92,7 +95,13 @@ struct LiveCase {
     /// Cases of the run, and those before this one with repetitions.
     cases: u64,
     done: u64,
-    elapsed_ns: u64,
+    /// Duration of the run by its plan, and of the drains of earlier cases.
+    estimate: Option<Duration>,
+    /// Expected drain of this case.
+    drain: Duration,
+    is_draining: bool,
+    /// The last bytes, and when they had arrived.
+    arrived_ns: u64,
     bytes: u64,
     /// Of each interval, in bit/s.
     rates_bps: Vec<f64>,
@@ -101,25 +110,45 @@ struct LiveCase {
 impl LiveCase {
     /// Adds an interval, and describes the values.
     fn update(&mut self, values: &LiveValues) -> String {
-        let &LiveValues { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns } = values;
+        let &LiveValues { messages, bytes, lost, p50_ns, p99_ns, drain_left_ns, .. } = values;
         let time = |name: &str, time: Option<u64>| {
             time.map_or(String::new(), |time| format!(", {name} {}", format_nanoseconds(time as f64)))
         };
-        let interval_ns = elapsed_ns.saturating_sub(self.elapsed_ns);
+        let arrived_ns = values.bytes_at_ns.unwrap_or(values.elapsed_ns);
+        let interval_ns = arrived_ns.saturating_sub(self.arrived_ns);
         if interval_ns > 0 {
             self.rates_bps.push(bytes.saturating_sub(self.bytes) as f64 * 8e9 / interval_ns as f64);
+            (self.arrived_ns, self.bytes) = (arrived_ns, bytes);
         }
-        (self.elapsed_ns, self.bytes) = (elapsed_ns, bytes);
         match self.rates_bps.last() {
             Some(rate) if self.measures_rate => {
                 let round_trip = time("RTT", p50_ns);
-                format!("{}, {}{round_trip}", format_bit_rate(*rate), format_bytes(bytes))
+                let drain = drain_left_ns.filter(|left_ns| *left_ns > 0).map_or(String::new(), |left_ns| {
+                    format!(", the queue drains for about {} s", left_ns.div_ceil(1_000_000_000))
+                });
+                format!("{}, {}{round_trip}{drain}", format_bit_rate(*rate), format_bytes(bytes))
             }
             _ => {
                 let times = time("p50", p50_ns) + &time("p99", p99_ns);
                 format!("{} replies{times}, {} lost", format_count(messages), format_count(lost))
             }
         }
+    }
+
+    /// A drain that has ended took its time; one that was only expected does not count.
+    fn expect_drain(&mut self, drain_ns: Option<u64>, has_begun: bool) {
+        match drain_ns.map(Duration::from_nanos) {
+            None if self.is_draining => {}
+            drain => self.drain = drain.unwrap_or_default(),
+        }
+        self.is_draining |= has_begun;
+    }
+
+    /// The duration of the run, if that is known: ` of about 10 s`.
+    fn total(&self) -> String {
+        let total = self.estimate.map(|estimate| estimate + self.drain);
+        let total = total.filter(|total| *total >= MIN_ESTIMATE);
+        total.map_or(String::new(), |total| format!(" of about {:.0} s", total.as_secs_f64()))
     }
 
     fn chart(&self) -> String {
@@ -167,6 +196,33 @@ impl ProgressDisplay {
         events.map_or(Ok(()), |mut events| events.finish())
     }
 
+    fn show_progress(&self, live: &mut LiveCase, event: &RunEvent) {
+        let &RunEvent::Progress {
+            elapsed_ns,
+            messages,
+            bytes,
+            bytes_at_ns,
+            lost,
+            p50_ns,
+            p99_ns,
+            share,
+            drain_ns,
+            drain_left_ns,
+            ..
+        } = event
+        else {
+            return;
+        };
+        if let Some(share) = share {
+            self.bar.set_position(STEPS_PER_CASE * live.done + (share * STEPS_PER_CASE as f64) as u64);
+        }
+        live.expect_drain(drain_ns, drain_left_ns.is_some());
+        self.bar.set_prefix(live.total());
+        let values =
+            LiveValues { elapsed_ns, messages, bytes, bytes_at_ns, lost, p50_ns, p99_ns, drain_left_ns };
+        self.show_values(live, &values);
+    }
+
     fn show_values(&self, live: &mut LiveCase, values: &LiveValues) {
         let elapsed = format_nanoseconds(values.elapsed_ns as f64);
         let values = live.update(values);
@@ -190,10 +246,8 @@ impl Observer for ProgressDisplay {
             RunEvent::Begins { cases, repeat, estimate_ns } => {
                 live.cases = *cases as u64;
                 self.bar.set_length(STEPS_PER_CASE * live.cases * u64::from(*repeat));
-                let estimate = estimate_ns.map(Duration::from_nanos).filter(|time| *time >= MIN_ESTIMATE);
-                if let Some(estimate) = estimate {
-                    self.bar.set_prefix(format!(" of about {} s", estimate.as_secs()));
-                }
+                live.estimate = estimate_ns.map(Duration::from_nanos);
+                self.bar.set_prefix(live.total());
             }
             RunEvent::CaseBegins { case, repetition, endpoint, workload, message_bytes, .. } => {
                 let done = u64::from(*repetition) * live.cases + *case as u64;
@@ -208,6 +262,7 @@ impl Observer for ProgressDisplay {
                     measures_rate: measures_rate(workload),
                     cases: live.cases,
                     done,
+                    estimate: live.estimate.map(|estimate| estimate + live.drain),
                     ..LiveCase::default()
                 };
                 if self.prints_lines {
@@ -219,14 +274,7 @@ impl Observer for ProgressDisplay {
                 }
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
-            &RunEvent::Progress { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns, share, .. } => {
-                if let Some(share) = share {
-                    self.bar
-                        .set_position(STEPS_PER_CASE * live.done + (share * STEPS_PER_CASE as f64) as u64);
-                }
-                let values = LiveValues { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns };
-                self.show_values(&mut live, &values);
-            }
+            RunEvent::Progress { .. } => self.show_progress(&mut live, event),
             RunEvent::Failed { reason, .. } => {
                 let is_new =
                     self.errors.lock().map_or(true, |mut errors| errors.insert((*reason).to_owned()));
@@ -244,6 +292,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_announced_time_includes_the_drain() {
+        let estimate = Some(Duration::from_secs(6));
+        let mut live = LiveCase { estimate, ..LiveCase::default() };
+        assert_eq!(live.total(), " of about 6 s");
+        live.expect_drain(Some(4_000_000_000), false);
+        assert_eq!(live.total(), " of about 10 s");
+        live.expect_drain(None, false);
+        assert_eq!(live.total(), " of about 6 s", "the expectation was wrong");
+        live.expect_drain(Some(5_000_000_000), true);
+        live.expect_drain(None, false);
+        assert_eq!(live.total(), " of about 11 s", "it has drained");
+    }
+
+    #[test]
     fn live_values_are_those_of_the_interval() {
         let mut live = LiveCase { measures_rate: true, ..LiveCase::default() };
         let first =
@@ -253,6 +315,23 @@ mod tests {
             LiveValues { elapsed_ns: 2_000_000_000, bytes: 3_000_000, p50_ns: Some(160_000_000), ..first };
         assert_eq!(live.update(&probed), "16.00 Mbit/s, 3.000 MB, RTT 160.0 ms");
         assert_eq!(live.chart(), "▄█");
+        // The server's last report stands until the next one; its time is that of the bytes.
+        assert_eq!(
+            live.update(&LiveValues {
+                elapsed_ns: 3_000_000_000,
+                bytes_at_ns: Some(2_000_000_000),
+                ..probed
+            }),
+            "16.00 Mbit/s, 3.000 MB, RTT 160.0 ms"
+        );
+        let draining = LiveValues {
+            elapsed_ns: 4_000_000_000,
+            bytes: 4_000_000,
+            bytes_at_ns: Some(3_000_000_000),
+            drain_left_ns: Some(1_500_000_000),
+            ..LiveValues::default()
+        };
+        assert_eq!(live.update(&draining), "8.000 Mbit/s, 4.000 MB, the queue drains for about 2 s");
         let mut live = LiveCase::default();
         let timed = LiveValues {
             elapsed_ns: 1,

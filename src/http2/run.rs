@@ -48,8 +48,21 @@ fn run_case(index: usize, plan: &HttpMeasurement, context: &RunContext) -> CaseR
         let share = Some((elapsed.as_secs_f64() / plan.time.as_secs_f64()).min(1.0));
         let elapsed_ns = elapsed.as_nanos() as u64;
         let (messages, lost, p50_ns, p99_ns) = (0, 0, None, None);
-        let event =
-            RunEvent::Progress { case, repetition, elapsed_ns, messages, bytes, lost, p50_ns, p99_ns, share };
+        let (bytes_at_ns, drain_ns, drain_left_ns) = (None, None, None);
+        let event = RunEvent::Progress {
+            case,
+            repetition,
+            elapsed_ns,
+            messages,
+            bytes,
+            bytes_at_ns,
+            lost,
+            p50_ns,
+            p99_ns,
+            share,
+            drain_ns,
+            drain_left_ns,
+        };
         observer.event(&event);
     };
     let measured = measure(plan, &context.dialer.cancel, &progress);

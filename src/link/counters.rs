@@ -148,6 +148,11 @@ impl ConnectionLog {
         reading
     }
 
+    /// Sent bytes that TCP has not delivered, by the last reading.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.last.tcp.and(self.last.unacknowledged_bytes).unwrap_or(0)
+    }
+
     /// The change of the counters until the last reading, the gauges of all readings, and those of a TCP connection one by one.
     pub(crate) fn evidence(&self) -> ConnectionEvidence {
         let readings: Vec<LinkReading> = self.readings.iter().map(|(_, reading)| *reading).collect();

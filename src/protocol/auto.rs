@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::{ACCEPT_CASE, CaseError, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
+use super::{CaseError, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, rfc2217};
 
@@ -23,7 +23,11 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
-    prepare_case: ACCEPT_CASE,
+    prepare_case: |case, caps| {
+        // As for the protocol that is expected.
+        case.plan_idle_times(caps);
+        Ok(())
+    },
     connect: |case, context| (detect(&case.endpoints[0], context.dialer)?.connect)(case, context),
     serve: None,
 };

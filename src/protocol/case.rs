@@ -85,11 +85,27 @@ pub struct CaseDraft {
     pub(crate) requests_per_connection: Option<NonZeroU64>,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
+    /// The idle times before and after the load, as far as the protocol can have them.
+    pub(crate) planned_idle: Duration,
     /// The kernels stamp the messages.
     pub stamps: bool,
 }
 
 impl CaseDraft {
+    /// Plans the idle times around a load. The default time includes them.
+    pub(super) fn plan_idle_times(&mut self, caps: &Caps) {
+        if self.workload.traffic != TrafficKind::Load || !caps.can_open_parallel {
+            return;
+        }
+        self.planned_idle = 2 * self.idle;
+        if self.has_default_stop {
+            let idle_ns = self.planned_idle.as_nanos() as u64;
+            let default = self.workload.default_stop.time_ns;
+            let time_ns = default.map(|time_ns| time_ns.saturating_sub(idle_ns).max(time_ns / 2));
+            self.stop = StopCondition { time_ns, ..self.stop };
+        }
+    }
+
     /// Reads the option [`RECONNECT_OPTION`].
     ///
     /// # Errors
@@ -233,6 +249,8 @@ pub struct ReadyCase {
     pub(crate) probe_per_second: Option<f64>,
     /// Times for which the probe runs on the idle link.
     pub idle: IdleTimes,
+    /// The part of these times that is planned.
+    pub(crate) planned_idle: Duration,
     /// Length of one interval of the time series.
     pub(crate) series_interval: Duration,
     /// Time between two progress events.
@@ -244,9 +262,9 @@ pub struct ReadyCase {
 }
 
 impl ReadyCase {
-    /// Planned duration of one repetition, if the plan determines it.
+    /// Planned duration of one repetition with its idle times, if the plan determines it.
     pub(crate) fn planned_time(&self) -> Option<Duration> {
-        planned_time(&self.load, &self.caps)
+        planned_time(&self.load, &self.caps).map(|planned| planned.saturating_add(self.planned_idle))
     }
 
     /// Whether all links deliver every byte in order or break.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
@@ -22,7 +23,7 @@ use crate::run::{Failure, FailureKind};
 use crate::sample::Recorder;
 use crate::workload::download::ContentSender;
 use crate::workload::{
-    FlowResult, FlowRole, Load, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
+    FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
 };
 
 pub mod ask;
@@ -129,9 +130,6 @@ pub(crate) struct Shorthand {
 /// Reads the options and completes a case before any link is opened; called once for each endpoint.
 pub(crate) type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), CaseError>;
 
-/// For protocols that accept every case with a supported workload and direction.
-pub(crate) const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
-
 /// Prepares a server for a case.
 pub type ConnectFn = fn(&ReadyCase, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
 
@@ -235,6 +233,12 @@ pub trait ClientSession: Send {
     /// idle time of the case; zero where the protocol has no such wait.
     fn lead_in(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// What the server has moved so far, and when it said so, where it does. Called a few times a second while the flows run and
+    /// while the server receives; never waits.
+    fn moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
+        None
     }
 
     /// Returns whether the server still receives after all flows have ended. Called repeatedly until it returns `false`

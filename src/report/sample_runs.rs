@@ -352,6 +352,7 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     case.figures.delivery.throughput_reverse_bps = Some(rate * 0.93);
     case.figures.delivery.delivered_reverse_bytes = case.figures.delivery.delivered_bytes;
     case.figures.delivery.line_rate_percent = Some(rate / 42e9 * 100.0);
+    case.figures.delivery.drain_ns = Some(1_300_000);
     case.under_load = Some(latency_figures(310_000, 10_000));
     case.cpu = Some(CpuUse {
         client_seconds: 9.1,

@@ -301,6 +301,8 @@ pub static NUMBERS: &[Number] = &[
         |f| Some(f.connections?.connections)),
     count("failed_connections", Goal::Lower, "of these, connections that did not open in time",
         |f| Some(f.connections?.failed_connections)),
+    count("drain_ns", Goal::Lower, "time from the last byte sent until the last one received",
+        |f| f.delivery.drain_ns),
 ];
 
 /// Times of round trips.
@@ -351,6 +353,9 @@ pub struct Delivery {
     /// Throughput as a share of the payload that the line can carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_rate_percent: Option<f64>,
+    /// Time for which the queues of hosts and path drain: the receiving time less the sending time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_ns: Option<u64>,
 }
 
 impl Delivery {

@@ -490,6 +490,7 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
         throughput_reverse_bps: median(|figures| figures.delivery.throughput_reverse_bps),
         messages_per_second: median(|figures| figures.delivery.messages_per_second),
         line_rate_percent: median(|figures| figures.delivery.line_rate_percent),
+        drain_ns: parts.iter().filter_map(|part| part.figures.delivery.drain_ns).max(),
         ..all.delivery
     };
     all

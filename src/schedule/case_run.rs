@@ -1,5 +1,6 @@
 //! One run of one case: connects, runs the flows, waits for data in transit, and evaluates what client and server report.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +11,7 @@ use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
 use super::flow_runner::{FlowEnd, LoadTimes, RanFlows, errors_of_lines, results_of, run_flows};
 use super::flow_threads::{FlowThreads, can_be_guests};
+use super::live::{LiveReport, LiveSums};
 use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
@@ -56,6 +58,8 @@ pub(super) struct CaseRun {
     dialer: Dialer,
     /// Progress of the flows that the display counts.
     progress: Mutex<Vec<Arc<FlowProgress>>>,
+    /// Of the flows that send payload which does not come back.
+    upload_progress: Mutex<Vec<Arc<FlowProgress>>>,
     /// Of the probes beside a load.
     probe_progress: Mutex<Vec<Arc<FlowProgress>>>,
     /// Flows with raw samples so far.
@@ -106,17 +110,21 @@ impl OpenCase {
     /// Runs the flows, and adds the case to its accumulator. The error is the reason why it is incomplete.
     pub(super) fn run(self, context: &RunContext, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         let OpenCase { case_run, session, flows, idle } = self;
+        let session = RefCell::new(session);
         let times =
             LoadTimes { idle, window: case_run.window.clone(), silence: longest_silence(&case_run.case) };
         // On the virtual clock, host load has no relation to the run.
         let before = matches!(case_run.dialer.clock, Clock::System).then(HostSnapshot::now);
         let started = case_run.dialer.now();
-        let report_progress = |elapsed| case_run.report_progress(context, elapsed);
+        let report_progress = |elapsed, held_bytes| {
+            let moved = session.borrow_mut().moved_bytes();
+            case_run.report_progress(context, &LiveReport { elapsed, held_bytes, moved });
+        };
         let ran = run_flows(flows, &case_run.dialer, &case_run.case, &times, &report_progress);
         if let Some(before) = before {
             accumulator.record_load(&before, case_run.dialer.now().since(started), &ran.flows);
         }
-        case_run.finish(session, ran, context, accumulator)
+        case_run.finish(session.into_inner(), ran, context, accumulator)
     }
 
     /// Whether the flows can run in threads that other runs use as well.
@@ -206,9 +214,19 @@ impl CaseRun {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
             case.progress_interval = split::progress_interval(&case);
         }
-        let (progress, probe_progress, raw_flows, shared) = Default::default();
+        let (progress, upload_progress, probe_progress, raw_flows, shared) = Default::default();
         let window = Arc::new(LoadWindow::new(0));
-        Ok(CaseRun { position, case, dialer, progress, probe_progress, raw_flows, shared, window })
+        Ok(CaseRun {
+            position,
+            case,
+            dialer,
+            progress,
+            upload_progress,
+            probe_progress,
+            raw_flows,
+            shared,
+            window,
+        })
     }
 
     /// Opens the links of the case. The error is the reason why it is incomplete.
@@ -248,7 +266,14 @@ impl CaseRun {
         accumulator.client_evidence.extend(evidence);
         // An interrupted case has partial data but no fault of its own.
         accumulator.was_interrupted |= context.is_interrupted();
+        let mut next_report = self.dialer.now() + self.case.progress_interval;
         while !context.is_interrupted() && session.is_draining(&flows, &mut links) {
+            if self.dialer.now() >= next_report {
+                next_report = next_report + self.case.progress_interval;
+                let elapsed = self.dialer.now().since(self.window.begin());
+                let moved = session.moved_bytes();
+                self.report_progress(context, &LiveReport { elapsed, held_bytes: 0, moved });
+            }
             self.dialer.clock.sleep_until(self.dialer.now() + DRAIN_POLL_INTERVAL);
         }
         let silence = self.explain_silence(&flows, &mut links).filter(|_| !context.is_interrupted());
@@ -356,32 +381,29 @@ impl CaseRun {
     fn show_progress(&self, role: FlowRole, progress: &[Arc<FlowProgress>]) {
         let list = match role {
             FlowRole::RoundTrip | FlowRole::Download => &self.progress,
-            FlowRole::Upload if self.case.direction != Direction::Loop => &self.progress,
+            FlowRole::Upload if self.case.direction != Direction::Loop => &self.upload_progress,
             FlowRole::Probe => &self.probe_progress,
             FlowRole::Upload | FlowRole::Control => return,
         };
         list.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(progress);
     }
 
-    fn report_progress(&self, context: &RunContext, elapsed: Duration) {
-        let (mut messages, mut bytes, mut planned, mut lost) = (0, 0, 0, 0);
-        let all = self.progress.lock();
-        for progress in all.iter().flat_map(|all| all.iter()) {
-            messages += progress.messages.load(Relaxed);
-            bytes += progress.bytes.load(Relaxed);
-            planned += progress.planned_bytes.load(Relaxed);
-            lost += progress.lost.load(Relaxed);
-        }
-        let probes = self.probe_progress.lock();
-        let flows_of = |flows: &[Arc<FlowProgress>], percent| {
-            LiveTimes::percentile(flows.iter().map(|progress| &progress.times), percent)
-        };
-        let timed = [&probes, &all]
-            .into_iter()
-            .filter_map(|flows| flows.as_ref().ok())
-            .find(|flows| !flows.is_empty());
-        let percentile = |percent| timed.and_then(|flows| flows_of(flows, percent));
-        let elapsed_ns = elapsed.as_nanos() as u64;
+    fn report_progress(&self, context: &RunContext, live: &LiveReport) {
+        let received = LiveSums::of(&self.progress);
+        let sent = LiveSums::of(&self.upload_progress);
+        let drain = live.expected_drain(&self.case, self.window.begin(), sent.bytes, received.bytes);
+        let uploaded = live.delivered_bytes(sent.bytes);
+        let of_uploaded = uploaded / u64::from(self.case.load.message_bytes.max(1));
+        let uploaded_messages = if uploaded == sent.bytes { sent.messages } else { of_uploaded };
+        let (messages, bytes) = (received.messages + uploaded_messages, received.bytes + uploaded);
+        let timed = [&self.probe_progress, &self.progress, &self.upload_progress]
+            .map(|flows| flows.lock().unwrap_or_else(PoisonError::into_inner));
+        let timed = timed.iter().find(|flows| !flows.is_empty());
+        let percentile =
+            |percent| LiveTimes::percentile(timed?.iter().map(|progress| &progress.times), percent);
+        let elapsed_ns = live.elapsed.as_nanos() as u64;
+        let drain_ns = drain.as_ref().map(|drain| drain.total.as_nanos() as u64);
+        let drain_left_ns = drain.and_then(|drain| drain.left).map(|left| left.as_nanos() as u64);
         let stop = self.case.load.stop;
         let flows = u64::from(self.case.parallel) * self.case.endpoints.len() as u64;
         let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
@@ -389,8 +411,8 @@ impl CaseRun {
         let shares = [
             part(messages, of_all(stop.count)),
             part(bytes, of_all(stop.volume_bytes)),
-            part(elapsed_ns, stop.time_ns),
-            part(bytes, Some(planned).filter(|&bytes| bytes > 0)),
+            part(elapsed_ns, stop.time_ns.map(|time_ns| time_ns + drain_ns.unwrap_or(0))),
+            part(bytes, Some(received.planned_bytes).filter(|&bytes| bytes > 0)),
         ];
         // The count ends the case only after this time.
         let until = part(elapsed_ns, stop.min_time_ns).unwrap_or(1.0);
@@ -404,10 +426,13 @@ impl CaseRun {
             elapsed_ns,
             messages,
             bytes,
-            lost,
+            bytes_at_ns: live.delivered_at_ns(self.window.begin()),
+            lost: received.lost + sent.lost,
             p50_ns: percentile(50.0),
             p99_ns: percentile(99.0),
             share,
+            drain_ns,
+            drain_left_ns,
         });
     }
 

@@ -217,15 +217,13 @@ fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Resolves what was typed into a case that can run with this protocol.
-pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyCase, InvalidCaseKind> {
-    let workload = find_workload(&case.workload).ok_or_else(|| {
-        let known = join_names(WORKLOADS.iter().map(|workload| workload.name));
-        InvalidCaseKind::UnknownWorkload { name: case.workload.clone(), known }
-    })?;
-    let linked = endpoints_caps(&case.endpoints)?;
-    check_cpu(case.pin.client)?;
-    let mut draft = CaseDraft {
+/// A case before its protocol has completed it.
+fn draft_of(
+    case: &Case,
+    protocol: &'static Protocol,
+    workload: &'static Workload,
+) -> Result<CaseDraft, InvalidCaseKind> {
+    Ok(CaseDraft {
         workload,
         direction: resolve_direction(case, protocol, workload)?,
         endpoints: case.endpoints.clone(),
@@ -238,8 +236,20 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         has_default_stop: case.stop.is_unlimited(),
         requests_per_connection: None,
         idle: if case.probe_per_second.is_some() { case.idle } else { Duration::ZERO },
+        planned_idle: Duration::ZERO,
         stamps: case.stamps,
-    };
+    })
+}
+
+/// Resolves what was typed into a case that can run with this protocol.
+pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyCase, InvalidCaseKind> {
+    let workload = find_workload(&case.workload).ok_or_else(|| {
+        let known = join_names(WORKLOADS.iter().map(|workload| workload.name));
+        InvalidCaseKind::UnknownWorkload { name: case.workload.clone(), known }
+    })?;
+    let linked = endpoints_caps(&case.endpoints)?;
+    check_cpu(case.pin.client)?;
+    let mut draft = draft_of(case, protocol, workload)?;
     check_options(&draft, protocol)?;
     linked.iter().try_for_each(|caps| (protocol.prepare_case)(&mut draft, caps))?;
     let message_bytes = draft.message_bytes.unwrap_or_else(|| default_size(&draft, case.rate, &linked[0]));
@@ -272,6 +282,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         server_cpu: case.pin.server,
         probe_per_second: case.probe_per_second,
         idle: IdleTimes { before: draft.idle, after: draft.idle },
+        planned_idle: draft.planned_idle,
         series_interval: case.series_interval,
         progress_interval: case.progress_interval,
         late_limits: case.late_limits.clone(),

@@ -65,6 +65,11 @@ impl EvidenceRecorder {
         }
     }
 
+    /// Sent bytes that TCP has not delivered, by the last readings.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.logs.iter().map(ConnectionLog::held_bytes).sum()
+    }
+
     /// Takes the last readings, unless the load had ended before.
     pub(super) fn stop(&mut self, elapsed: Duration) {
         if self.ended.is_none() {

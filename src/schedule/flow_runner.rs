@@ -80,13 +80,14 @@ pub(super) struct RanFlows {
     pub(super) evidence: Option<EndEvidence>,
 }
 
-/// Starts the flows together and runs them in parallel. Calls `tick` every interval.
+/// Starts the flows together and runs them in parallel. Calls `tick` every interval with the time since the begin of the load, and
+/// the sent bytes that TCP has not delivered.
 pub(super) fn run_flows(
     mut flows: Vec<Flow>,
     dialer: &Dialer,
     case: &ReadyCase,
     times: &LoadTimes,
-    tick: &dyn Fn(Duration),
+    tick: &dyn Fn(Duration, u64),
 ) -> RanFlows {
     let errors_before = errors_of_lines(&mut flows);
     let mut shared_threads = None;
@@ -355,7 +356,7 @@ impl<'a> FlowGroup<'a> {
             }
             let now = self.clock.now();
             if now >= next {
-                (ticker.tick)(next.since(began));
+                (ticker.tick)(next.since(began), evidence.held_bytes());
                 next = next + ticker.interval;
             }
             match window.end() {
@@ -403,7 +404,7 @@ impl Member for SharingFlow<'_> {
 /// Calls for the display, and how often.
 struct Ticker<'a> {
     interval: Duration,
-    tick: &'a dyn Fn(Duration),
+    tick: &'a dyn Fn(Duration, u64),
 }
 
 /// Notifies the waiting threads when a flow ends, even by a panic.
@@ -621,7 +622,7 @@ mod tests {
         let dialer = Dialer::new(Clock::System);
         let flows = flows_of(&dialer, &[(FlowRole::Upload, [false, true]), (FlowRole::Probe, [false; 2])]);
         let groups = thread_groups(&flows, None);
-        let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
+        let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| {} };
         let idle = IdleTimes { before: Duration::ZERO, after: Duration::from_secs(3600) };
         let times =
             LoadTimes { idle, window: Arc::new(LoadWindow::new(0)), silence: Duration::from_secs(60) };
@@ -637,7 +638,7 @@ mod tests {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
             let flows = flows_of(&dialer, &roles.map(|role| (role, [role == panicking, false])));
             let groups = thread_groups(&flows, None);
-            let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
+            let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| {} };
             let times = LoadTimes {
                 idle: IdleTimes::default(),
                 window: Arc::new(LoadWindow::new(0)),

@@ -325,6 +325,28 @@ pub(crate) fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u
     spans.values().map(|(first, last)| last.saturating_sub(*first)).fold(longest, u64::max)
 }
 
+/// Payload of the measurement that a server has moved so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MovedBytes {
+    /// Bytes that its receivers got; absent without receivers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub received_bytes: Option<u64>,
+    /// Bytes that its senders sent; absent without senders.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sent_bytes: Option<u64>,
+}
+
+impl MovedBytes {
+    /// Adds what others have moved.
+    pub(crate) fn add(&mut self, other: MovedBytes) {
+        for (sum, more) in
+            [(&mut self.received_bytes, other.received_bytes), (&mut self.sent_bytes, other.sent_bytes)]
+        {
+            *sum = more.map_or(*sum, |more| Some(sum.unwrap_or(0).saturating_add(more)));
+        }
+    }
+}
+
 /// The server's report after a case.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerReport {

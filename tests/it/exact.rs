@@ -100,6 +100,22 @@ fn throughput_is_the_rate_of_the_line() {
     }
 }
 
+/// The last byte waits in the queue as long as the others: only what the first one did not wait is the drain.
+#[test]
+fn the_queue_drains_after_the_last_byte_is_sent() {
+    for direction in ["send", "receive"] {
+        let case = session(&format!(
+            "url = \"mem://far?rate=8Mbit/s&buffer=500000\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\n\
+             time = \"2s\"\nsize = 1000\nprobe = false"
+        ));
+        let delivery = &case.figures.delivery;
+        let queue_ns = 500_000.0 * 8e9 / 8e6;
+        let drain_ns = delivery.drain_ns.unwrap() as f64;
+        assert!((drain_ns - queue_ns).abs() < 2e6, "{direction}: {drain_ns}");
+        assert!((delivery.throughput_bps.unwrap() - 8e6).abs() < 1.0, "{direction}");
+    }
+}
+
 #[test]
 fn both_directions_at_once_do_not_share_the_rate() {
     let case = session(

@@ -258,7 +258,9 @@ fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
 fn a_missing_report_ends_in_time_and_the_figures_stay() {
     let pending = || {
         Liar::new(|request, _, _| match request {
-            SessionRequest::Finish | SessionRequest::Cut => Then::Say(SessionReply::Pending { bytes: 0 }),
+            SessionRequest::Finish | SessionRequest::Cut => {
+                Then::Say(SessionReply::Pending { bytes: 0, measured: Default::default() })
+            }
             _ => Then::Honestly,
         })
     };

@@ -273,7 +273,7 @@ impl Liar {
                 wire::encode_frame(number, &SessionReply::Refused { reason: text })
             }
             (20..=29, SessionRequest::Finish | SessionRequest::Cut) => {
-                wire::encode_frame(number, &SessionReply::Pending { bytes: 0 })
+                wire::encode_frame(number, &SessionReply::Pending { bytes: 0, measured: Default::default() })
             }
             (30..=39, _) => {
                 // Any JSON, in a frame that fits.

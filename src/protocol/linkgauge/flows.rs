@@ -214,7 +214,7 @@ fn new_party(
     match role {
         FlowRole::Upload => Box::new(Source::new(load, caps, recorder)),
         FlowRole::Download => {
-            let sink = Sink::new(load, caps, recorder).with_planned_sender();
+            let sink = Sink::new(load, caps, recorder);
             let sink = if load.is_one_of_many() { sink.with_lent_memory() } else { sink };
             Box::new(match sign {
                 Some(sign) => sink.with_keepalive(sign),

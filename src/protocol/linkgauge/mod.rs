@@ -4,6 +4,7 @@
 //! attaches it to the session. This file is the client, `server` the server.
 
 mod attach;
+mod control;
 mod drain;
 mod evidence;
 mod flows;
@@ -15,32 +16,27 @@ mod server;
 mod server_socket;
 pub mod wire;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::dialer::GreetedLink;
-use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Caps, Dialer, Fault, Link, LinkError, keep_alive, unacknowledged_time};
+use crate::link::{Caps, Fault, Link, unacknowledged_time};
 use crate::plan::{Direction, MAX_IDLE_TIME, Pacing, SocketSettings, StopCondition};
 use crate::sample::CommonTime;
-use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
+use crate::workload::throughput::{overtime, planned_time};
+use crate::workload::{FlowReport, FlowResult, FlowRole, MovedBytes, ServerReport, TrafficKind};
 
 use attach::{SessionKey, open_attached};
+use control::ControlConnection;
 use drain::DrainTracker;
 use flows::{FlowMaker, flow_kinds};
-use proof::TokenProof;
-use request_sender::{ParsedInput, RequestSender};
-use server::{VALID_MESSAGE_RATES, is_connectionless};
+use server::is_connectionless;
 pub use wire::Hello;
-use wire::{
-    FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, MAX_SERIES_FLOWS, ServerPlan, SessionReply,
-    SessionRequest, SessionWireError,
-};
+use wire::{FlowKind, LEAD_IN_CAPABILITY, MAX_SERIES_FLOWS, ServerPlan, SessionReply, SessionRequest};
 
 /// Names and meanings of the options.
 const OPTIONS: &[(&str, &str)] = {
@@ -77,6 +73,8 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
             true => DrainTracker::for_upload(&case.load),
             false => DrainTracker::for_report(case.load.timeout),
         },
+        longest_sending: planned_time(case.load.stop, case.load.warm_up)
+            .map(|planned| planned.saturating_add(overtime(planned, case.load.flows))),
         lead_in: Duration::ZERO,
     };
     for port in 0..case.endpoints.len() {
@@ -109,16 +107,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     if case.workload.traffic == TrafficKind::CapacitySearch {
         case.check_capacity_search(caps)?;
     }
-    if case.has_default_stop && case.workload.traffic == TrafficKind::Load && caps.can_open_parallel {
-        // The default time includes that on the idle link.
-        let idle_ns = 2 * case.idle.as_nanos() as u64;
-        let time_ns = case
-            .workload
-            .default_stop
-            .time_ns
-            .map(|time_ns| time_ns.saturating_sub(idle_ns).max(time_ns / 2));
-        case.stop = StopCondition { time_ns, ..case.stop };
-    }
+    case.plan_idle_times(caps);
     match (caps.can_open_parallel, caps.max_message_bytes) {
         (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(CaseError::Link(format!(
             "linkgauge: a session needs messages of {} and more, and this link allows {most} bytes: see its options, or \
@@ -141,6 +130,8 @@ struct LinkgaugeSession {
     /// The timeout of the flows.
     timeout: Duration,
     drain: DrainTracker,
+    /// Longest time that the server may send, if it is planned.
+    longest_sending: Option<Duration>,
     /// Time that the servers wait before the load.
     lead_in: Duration,
 }
@@ -184,7 +175,7 @@ impl EndpointSession {
         let local_time = context.dialer.read_time_of_day().filter(|_| has_times);
         let stated_at = context.dialer.now();
         let time_of_day = local_time.is_some();
-        let plan = ServerPlan { socket, evidence, lead_in_ns, time_of_day, ..server_plan(case, &kinds) };
+        let plan = ServerPlan { socket, lead_in_ns, time_of_day, ..server_plan(case, &kinds, evidence) };
         let granted = control.request_plan(&plan, case.load)?;
         let session = SessionKey { session_id: opened.session_id, key: opened.key.into() };
         let target = context.dialer.connected_endpoint(endpoint, control.link.as_ref());
@@ -243,8 +234,11 @@ fn server_pacing(pacing: Pacing) -> Pacing {
 }
 
 /// What the server shall do for a case.
-fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
+fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)], evidence: bool) -> ServerPlan {
     let load = &case.load;
+    // The display shows what arrives at the server. There is none on the virtual clock.
+    let is_shown = evidence && case.sends();
+    let alive_interval = if is_shown { ALIVE_INTERVAL.min(case.progress_interval) } else { ALIVE_INTERVAL };
     ServerPlan {
         flows: kinds.iter().map(|(kind, _)| *kind).collect(),
         message_bytes: load.message_bytes,
@@ -256,47 +250,16 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         wait: load.wait,
         cpu: case.server_cpu,
         socket: SocketSettings::default(),
-        evidence: false,
+        evidence,
         lead_in_ns: 0,
         time_of_day: false,
-        alive_interval_ns: ALIVE_INTERVAL.as_nanos() as u64,
+        alive_interval_ns: alive_interval.as_nanos() as u64,
         // Only the server knows when data has arrived.
         series_interval_ns: match case.direction {
             Direction::Send => case.series_interval.as_nanos() as u64,
             Direction::Receive | Direction::Both | Direction::Loop => 0,
         },
     }
-}
-
-/// What the server granted.
-struct GrantedPlan {
-    /// The load of the client, within the server's limits.
-    load: Load,
-    /// Effective settings for the document.
-    settings: Map<String, Value>,
-    time_of_day: Option<TimeOfDay>,
-}
-
-/// Rejects a granted rate that is invalid or higher than requested: a server may only reduce the rate.
-fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -> Result<(), ProtocolError> {
-    let requested = requested.per_second();
-    if VALID_MESSAGE_RATES.contains(&per_second) && requested.is_none_or(|requested| per_second <= requested)
-    {
-        return Ok(());
-    }
-    let requested = requested.map_or_else(|| "no rate was".to_owned(), |rate| format!("{rate:?} were"));
-    Err(ProtocolError::unexpected_reply(
-        endpoint,
-        format!(
-            "the server grants {per_second:?} messages/s where {requested} requested: use the same version of linkgauge on both hosts"
-        ),
-    ))
-}
-
-/// A server's text, made safe to print: one line of limited length, without control characters.
-fn single_line(text: &str) -> String {
-    const MOST: usize = 200;
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
 /// Interval between checks for the end of the drain, and how long to drain after an interrupt.
@@ -309,11 +272,12 @@ const CUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for a reply from a server that takes no data any more: enough for a satellite link.
 const STALLED_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Error of a server that returns the requests of a session.
-const RESTARTED_SERVER: &str = "the server was restarted and does not know this session any more: run again";
-
 /// Longest silence of the control connection: some NAT devices forget connections that are idle for 5 s.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Fault of a server that ignores the time of the plan.
+const NEVER_STOPS: &str =
+    "the server sent for much longer than planned: use the same version of linkgauge on both hosts";
 
 /// Fault of a flow without an end.
 const UNFINISHED_FAULT: &str = "not all sent data arrived in time: check the link, and --timeout";
@@ -322,12 +286,23 @@ impl EndpointSession {
     /// Requests the report. Returns the bytes received so far if the server still receives.
     fn request_report(&mut self, request: &SessionRequest) -> Option<u64> {
         match self.control.request(request) {
-            Ok(SessionReply::Pending { bytes }) => return Some(bytes),
+            Ok(SessionReply::Pending { bytes, .. }) => return Some(bytes),
             Ok(SessionReply::Report(report)) => self.report = Some(Ok(report)),
             Ok(reply) => self.report = Some(Err(self.control.unexpected_reply(&reply))),
             Err(error) => self.report = Some(Err(error)),
         }
         None
+    }
+
+    /// Why a flow failed at the server, by its report. `longest`: the longest time that the server may send.
+    fn fault_of(&self, flow: &FlowReport, kind: FlowKind, longest: Option<Duration>) -> Option<String> {
+        let is_too_long = |longest| kind.is_sender() && Duration::from_nanos(flow.elapsed_ns) > longest;
+        match &flow.fault {
+            Some(fault) => Some(self.control.server_fault(fault)),
+            None => {
+                longest.is_some_and(is_too_long).then(|| format!("{}: {NEVER_STOPS}", self.control.endpoint))
+            }
+        }
     }
 
     /// The complete report, after all flows have ended.
@@ -391,6 +366,17 @@ impl ClientSession for LinkgaugeSession {
 
     fn lead_in(&self) -> Duration {
         self.lead_in
+    }
+
+    fn moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
+        let mut all: Option<(Time, MovedBytes)> = None;
+        for port in &mut self.endpoint_sessions {
+            let (at, moved) = port.control.read_moved_bytes()?;
+            let (oldest, sum) = all.get_or_insert((at, MovedBytes::default()));
+            *oldest = at.min(*oldest);
+            sum.add(moved);
+        }
+        all
     }
 
     fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {
@@ -463,8 +449,8 @@ impl ClientSession for LinkgaugeSession {
             let first = all.flows.len();
             all.flows.extend(counted.map(|(flow, kind)| FlowReport {
                 port: number,
-                inward: matches!(kind, FlowKind::Send | FlowKind::ProbedSend | FlowKind::CapacitySend),
-                fault: flow.fault.as_deref().map(|fault| port.control.server_fault(fault)),
+                inward: kind.is_sender(),
+                fault: port.fault_of(&flow, *kind, self.longest_sending),
                 ..flow
             }));
             if let Some(flow) = all.flows.get_mut(first).filter(|_| cut && self.drain.has_timed_out()) {
@@ -491,202 +477,3 @@ impl ClientSession for LinkgaugeSession {
         self.endpoint_sessions.first().map(|port| port.server_environment.clone()).unwrap_or_default()
     }
 }
-
-/// The server's reply to the opening of a session.
-struct OpenedSession {
-    tool: String,
-    capabilities: Vec<String>,
-    session_id: u64,
-    key: Vec<u8>,
-    environment: Map<String, Value>,
-    /// Of the first request.
-    round_trip: Duration,
-}
-
-/// The control connection.
-struct ControlConnection {
-    link: Box<dyn Link>,
-    endpoint: Endpoint,
-    /// Until the session is open, an interrupt ends the waits for replies.
-    dialer: Dialer,
-    last_request: u32,
-    frames: FrameCodec,
-}
-
-impl ControlConnection {
-    fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ControlConnection, ProtocolError> {
-        let dialer = Dialer { wait: crate::plan::WaitMode::Block, ..dialer.clone() };
-        let link = dialer.open(endpoint)?;
-        keep_alive(link.as_ref());
-        Ok(ControlConnection {
-            link,
-            endpoint: endpoint.clone(),
-            dialer,
-            last_request: 0,
-            frames: FrameCodec::default(),
-        })
-    }
-
-    fn link_error(&self, fault: Fault) -> ProtocolError {
-        LinkError::new(&self.endpoint, fault).into()
-    }
-
-    fn unexpected_reply(&self, reply: &SessionReply) -> ProtocolError {
-        let what = match reply {
-            SessionReply::Refused { reason } => format!("the server refused: {}", single_line(reason)),
-            _ => "the reply does not belong to the request: the server may have another version".to_owned(),
-        };
-        ProtocolError::unexpected_reply(&self.endpoint, what)
-    }
-
-    /// A fault of a flow, as reported by the server.
-    fn server_fault(&self, fault: &str) -> String {
-        format!("{}: the server ended it: {}", self.endpoint, single_line(fault))
-    }
-
-    /// Sends a hello and returns the challenge in the reply.
-    fn request_challenge(&mut self, hello: &Hello) -> Result<Vec<u8>, ProtocolError> {
-        let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
-        let challenge = sender.send_until_reply(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
-            Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
-            None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
-            None => ParsedInput::Unexpected(None),
-        });
-        let challenge = match challenge {
-            Err(Fault::Closed) => Ok(None),
-            challenge => challenge.map_err(|fault| LinkError::new(&self.endpoint, fault)),
-        };
-        challenge?.ok_or_else(|| {
-            let what =
-                "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
-            ProtocolError::unexpected_reply(&self.endpoint, what)
-        })
-    }
-
-    fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
-        let hello = Hello::new();
-        let began = self.dialer.now();
-        let challenge = self.request_challenge(&hello)?;
-        let round_trip = self.dialer.now() - began;
-        let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
-        let open = SessionRequest::Open {
-            version: wire::VERSION,
-            tool: crate::run::TOOL.to_owned(),
-            nonce: wire::encode_hex(hello.nonce()),
-            challenge: wire::encode_hex(&challenge),
-            proof: token.as_ref().map(TokenProof::proof),
-        };
-        match self.request(&open)? {
-            SessionReply::Opened { version, .. } if version != wire::VERSION => {
-                let what = format!(
-                    "the server uses session version {version}, this program uses {}: use the same version of linkgauge on both hosts",
-                    wire::VERSION
-                );
-                Err(ProtocolError::unexpected_reply(&self.endpoint, what))
-            }
-            SessionReply::Opened { tool, capabilities, session, key, environment, .. } => {
-                let session = u64::from_str_radix(&session, 16).ok();
-                let key = match (&key, token, session) {
-                    (Some(key), ..) => wire::decode_hex(key),
-                    // A server with the token derives the same key, which signs all further messages.
-                    (None, Some(token), Some(session)) => {
-                        let key = token.session_key(session);
-                        self.frames = FrameCodec::signed(key);
-                        Some(key.to_vec())
-                    }
-                    _ => None,
-                };
-                match session.zip(key) {
-                    Some((session, key)) => {
-                        // The server is there. It reports after an interrupt too, and may need a while for it.
-                        self.dialer.cancel = Arc::default();
-                        self.dialer.timeout = self.dialer.timeout.max(MIN_REPLY_TIMEOUT);
-                        Ok(OpenedSession {
-                            tool: single_line(&tool),
-                            capabilities,
-                            session_id: session,
-                            key,
-                            environment,
-                            round_trip,
-                        })
-                    }
-                    None => Err(ProtocolError::unexpected_reply(
-                        &self.endpoint,
-                        "the server opened a session without a key",
-                    )),
-                }
-            }
-            reply => Err(self.unexpected_reply(&reply)),
-        }
-    }
-
-    /// Requests a plan. The server may reduce the rate.
-    fn request_plan(&mut self, plan: &ServerPlan, mut load: Load) -> Result<GrantedPlan, ProtocolError> {
-        let mut settings = Map::new();
-        match self.request(&SessionRequest::Plan(plan.clone()))? {
-            SessionReply::Planned { per_second, busy_poll_flows, time_of_day } => {
-                if let Some(per_second) = per_second {
-                    check_granted_rate(&self.endpoint, per_second, load.pacing)?;
-                    // The server's limit applies to the client's sending, too.
-                    settings.insert("server_limit_messages_per_second".to_owned(), per_second.into());
-                    load.pacing = Pacing::Fixed { per_second };
-                }
-                if let Some(count) = busy_poll_flows {
-                    settings.insert("server_busy_poll_flows".to_owned(), count.into());
-                }
-                Ok(GrantedPlan { load, settings, time_of_day })
-            }
-            reply => Err(self.unexpected_reply(&reply)),
-        }
-    }
-
-    /// Sends a request and waits for its reply.
-    fn request(&mut self, request: &SessionRequest) -> Result<SessionReply, ProtocolError> {
-        self.last_request += 1;
-        let number = self.last_request;
-        let frame = self.frames.encode(number, request);
-        let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
-        let frames = &self.frames;
-        let reply = sender.send_until_reply(&frame, |bytes| {
-            match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
-                _ if bytes == frame.as_slice() => ParsedInput::Parsed(Err(SessionWireError::Echoed)),
-                // The error reply to an unreadable request has no number.
-                Ok(Some((_, SessionReply::Alive, used))) => ParsedInput::Skip { used },
-                Ok(Some((other, reply, _)))
-                    if other == number || matches!(reply, SessionReply::Refused { .. }) =>
-                {
-                    ParsedInput::Parsed(Ok(reply))
-                }
-                // An older reply that was duplicated on the link.
-                Ok(Some(_)) => ParsedInput::Unexpected(Err(SessionWireError::UnrelatedReply)),
-                Ok(None) => ParsedInput::Incomplete,
-                Err(error) => ParsedInput::Unexpected(Err(error)),
-            }
-        });
-        match reply {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(SessionWireError::Echoed)) => {
-                Err(ProtocolError::unexpected_reply(&self.endpoint, RESTARTED_SERVER))
-            }
-            Ok(Err(error)) => {
-                let what = format!("the server's messages cannot be read: {error}");
-                Err(ProtocolError::unexpected_reply(&self.endpoint, what))
-            }
-            Err(fault) => Err(self.link_error(fault)),
-        }
-    }
-
-    /// Sends a request without a reply.
-    fn notify(&mut self, request: &SessionRequest) -> Result<(), Fault> {
-        self.last_request += 1;
-        let frame = self.frames.encode(self.last_request, request);
-        let mut sent = 0;
-        while sent < frame.len() {
-            sent += self.link.send(&frame[sent..], self.dialer.timeout)?;
-        }
-        Ok(())
-    }
-}
-
-/// Minimum timeout for replies of a server that has opened a session.
-const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -16,6 +16,8 @@ const MAX_EARLIER_MESSAGES: usize = 1 << 14;
 pub(crate) struct RequestSender<'a> {
     pub(crate) link: &'a mut dyn Link,
     pub(crate) dialer: &'a Dialer,
+    /// What has arrived on a stream and belongs to no reply. The reply is at its begin afterwards.
+    pub(crate) input: &'a mut Vec<u8>,
 }
 
 impl RequestSender<'_> {
@@ -30,7 +32,9 @@ impl RequestSender<'_> {
         let caps = self.link.caps().clone();
         let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
         let until = self.dialer.now() + self.dialer.timeout;
-        let mut input = Vec::new();
+        if caps.framing == Framing::Message {
+            self.input.clear();
+        }
         let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
         let mut strange = None;
         self.drop_earlier(&mut chunk)?;
@@ -46,22 +50,22 @@ impl RequestSender<'_> {
                     break;
                 }
                 match self.dialer.receive(self.link, &mut chunk, left) {
-                    Ok(length) if caps.framing == Framing::Message => input = chunk[..length].to_vec(),
-                    Ok(length) => input.extend_from_slice(&chunk[..length]),
+                    Ok(length) if caps.framing == Framing::Message => *self.input = chunk[..length].to_vec(),
+                    Ok(length) => self.input.extend_from_slice(&chunk[..length]),
                     Err(Fault::TimedOut) => break,
                     Err(fault) => return Err(fault),
                 }
-                let mut parsed = understand(&input);
+                let mut parsed = understand(self.input);
                 while let ParsedInput::Skip { used } = parsed {
-                    input.drain(..used);
-                    parsed = understand(&input);
+                    self.input.drain(..used);
+                    parsed = understand(self.input);
                 }
                 match parsed {
                     ParsedInput::Parsed(reply) => return Ok(reply),
                     ParsedInput::Unexpected(reply) if caps.framing == Framing::Stream => return Ok(reply),
                     ParsedInput::Unexpected(reply) => strange = Some(reply),
                     ParsedInput::Incomplete
-                        if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
+                        if self.input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
                     {
                         return Err(Fault::UnexpectedData("the server sends without end".to_owned()));
                     }

@@ -38,6 +38,7 @@ use crate::protocol::{
     MemoryBudget, MemoryRefusal, ServerConfig, ServerLimits, ServerSetting, Service, echo, is_server_port,
 };
 use crate::run::MAX_OBSERVED_CONNECTIONS;
+use crate::workload::MovedBytes;
 use crate::workload::throughput::overtime;
 
 /// How long the start of a possible linkgauge message is held before it counts as another protocol.
@@ -206,7 +207,11 @@ impl LinkgaugeConnection {
     fn keep_alive(&mut self, now: Time) {
         if now >= self.alive.due(now) {
             self.alive.restart();
-            self.output = self.frame_codec.encode(0, &SessionReply::Alive);
+            let moved = match &self.state {
+                LinkgaugeConnectionState::Control { session: Some(session), .. } => session.measured_bytes(),
+                _ => MovedBytes::default(),
+            };
+            self.output = self.frame_codec.encode(0, &SessionReply::Alive(moved));
         }
     }
 
@@ -473,7 +478,7 @@ impl LinkgaugeConnection {
         self.alive = AliveTimer::default();
         session.advance_stage(stage);
         match session.has_running_flows() {
-            true => SessionReply::Pending { bytes: session.moved_bytes() },
+            true => session.pending_reply(),
             false => {
                 session.load.end(self.now);
                 self.report_part(session, 0)

@@ -26,7 +26,7 @@ use super::proof::{CHALLENGE_BYTES, KEY_BYTES, NONCE_BYTES, compute_mac, is_vali
 use crate::link::time_of_day::TimeOfDay;
 use crate::plan::{MAX_IDLE_TIME, Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::protocol::{ServerLimits, random_bytes};
-use crate::workload::ServerReport;
+use crate::workload::{MovedBytes, ServerReport};
 
 pub use super::hex::{decode_hex, encode_hex};
 
@@ -223,7 +223,7 @@ pub(crate) const MAX_SERIES_FLOWS: usize = 16;
 const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Shortest interval of [`SessionReply::Alive`].
-const MIN_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The server's part of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -343,6 +343,19 @@ impl FlowKind {
         matches!(self, FlowKind::Reflect | FlowKind::ReflectStamped | FlowKind::ReflectStaged)
     }
 
+    /// Whether the server sends the load.
+    pub(crate) fn is_sender(self) -> bool {
+        matches!(self, FlowKind::Send | FlowKind::ProbedSend | FlowKind::CapacitySend)
+    }
+
+    /// What the server has moved if a flow of this kind has moved this number of bytes of the load.
+    pub(crate) fn moved_bytes(self, bytes: u64) -> MovedBytes {
+        MovedBytes {
+            sent_bytes: self.is_sender().then_some(bytes),
+            received_bytes: (!self.is_sender() && !self.is_round_trip()).then_some(bytes),
+        }
+    }
+
     /// Whether the server writes its times into the messages.
     pub(crate) fn has_times(self) -> bool {
         matches!(self, FlowKind::ReflectStamped | FlowKind::ReflectStaged)
@@ -402,11 +415,14 @@ pub enum SessionReply {
     Started,
     /// The control connection has been silent for a while, and devices on the path may not forget it. Not a reply to a request:
     /// its number is 0.
-    Alive,
+    Alive(MovedBytes),
     /// Not all flows have ended; request again. Data still arrives as long as the byte count changes.
     Pending {
-        /// Payload bytes received so far.
+        /// Payload bytes moved so far, including the warm-up.
         bytes: u64,
+        /// Those of the measurement.
+        #[serde(flatten)]
+        measured: MovedBytes,
     },
     /// As many flows as one frame holds.
     Report(ServerReport),

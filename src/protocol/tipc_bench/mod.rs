@@ -332,6 +332,7 @@ mod tests {
             has_default_stop: count.is_none(),
             requests_per_connection: None,
             idle: std::time::Duration::ZERO,
+            planned_idle: Duration::ZERO,
             stamps: false,
         };
         let link = endpoint_caps(&case.endpoints[0]).unwrap();

@@ -29,6 +29,10 @@ pub(crate) struct LoadConnection {
     pub(crate) load: Load,
 }
 
+/// Fault of a connection that was opened and not used yet.
+const CLOSED_WHILE_IDLE: &str = "it was closed while it was idle, before its part of the load: a device on the path drops idle \
+                                 connections. Use fewer connections (--parallel)";
+
 impl LoadConnection {
     fn is_running(&self) -> bool {
         self.state.is_running(self.index)
@@ -36,6 +40,14 @@ impl LoadConnection {
 
     fn is_stalled(&self, now: Time) -> bool {
         self.is_running() && self.state.is_stalled(now, self.load.timeout)
+    }
+
+    /// Why the measurement ends with a connection that was closed.
+    fn closed_fault(&self) -> Fault {
+        match self.is_running() {
+            true => Fault::Closed,
+            false => Fault::EndedEarly(CLOSED_WHILE_IDLE.to_owned()),
+        }
     }
 
     /// The reply to a probe has arrived. A count is of no use here.
@@ -247,6 +259,10 @@ impl Party for LoadReceiver {
 
     fn on_timeout(&mut self, _now: Time) {}
 
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        Err(self.connection.closed_fault())
+    }
+
     fn on_ended(&mut self, _cost: PartyCost) {
         self.connection.state.end();
     }
@@ -344,7 +360,9 @@ impl ReplyReceiver {
             return false;
         }
         let since = *self.over_since.get_or_insert(now);
-        self.is_closed || load_probes.have_all_replies() || now > since + load.timeout
+        // A link that was silent for the timeout before the end brings no reply.
+        let is_silent = now > since + load.timeout || state.is_stalled(now, load.timeout);
+        self.is_closed || load_probes.have_all_replies() || is_silent
     }
 }
 
@@ -361,7 +379,7 @@ impl Party for ReplyReceiver {
             return Step::Done;
         }
         if self.is_closed {
-            return Step::Fail(Fault::Closed);
+            return Step::Fail(self.probes.connection.closed_fault());
         }
         let until = if self.over_since.is_some() { now + POLL_INTERVAL } else { due };
         Step::Receive { into: &mut self.batch, until }
@@ -486,5 +504,51 @@ impl RecordingParty for ProbeSender {
 
     fn into_recorder(self: Box<Self>) -> Recorder {
         self.probes.into_recorder()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(3);
+
+    fn receiver(running: u32, index: u32) -> ReplyReceiver {
+        let state = Arc::<LoadState>::default();
+        state.begin(Time(0));
+        state.running_connections.store(running, std::sync::atomic::Ordering::Relaxed);
+        let load = Load { timeout: TIMEOUT, ..Load::endless(16_384) };
+        let load_probes = Arc::default();
+        let connection = LoadConnection { state, load_probes, index, probe_interval: TIMEOUT, load };
+        let mut receiver = ReplyReceiver::new(connection, None, Recorder::for_counting());
+        assert!(matches!(receiver.next_step(Time(0)), Step::Tune(_)));
+        receiver
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_before_its_load_says_so() {
+        let mut idle = receiver(1, 1);
+        idle.on_closed(Time(1)).unwrap();
+        let Step::Fail(Fault::EndedEarly(why)) = idle.next_step(Time(1)) else { panic!("it is closed") };
+        assert_eq!(why, CLOSED_WHILE_IDLE);
+        let mut running = receiver(2, 1);
+        running.on_closed(Time(1)).unwrap();
+        assert!(matches!(running.next_step(Time(1)), Step::Fail(Fault::Closed)));
+    }
+
+    #[test]
+    fn replies_of_a_silent_link_are_not_awaited() {
+        let seconds = |seconds: u64| Time(1) + Duration::from_secs(seconds);
+        // The link was silent for the timeout, or moved data until the end.
+        for (last_moved, done_at) in [(0, 4), (4, 8)] {
+            let mut receiver = receiver(1, 0);
+            let connection = receiver.probes.connection.clone();
+            let number = connection.load_probes.next_number().unwrap();
+            connection.load_probes.record_sent(number, seconds(0));
+            connection.state.add_moved_bytes(1, seconds(last_moved));
+            connection.state.end();
+            let ended = (4..20).find(|&second| matches!(receiver.next_step(seconds(second)), Step::Done));
+            assert_eq!(ended, Some(done_at));
+        }
     }
 }

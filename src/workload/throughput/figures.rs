@@ -68,6 +68,7 @@ impl Totals {
             self.drops = add_optional(self.drops, delivered.socket_drops);
             self.add_counts(&delivered);
             self.set_delivery(&delivered);
+            self.add_drain(sender.elapsed_ns(), elapsed_ns);
         } else if report.is_none()
             && let Some(delivered) = DeliveredCounts::from_acknowledged(measured, sender)
         {
@@ -87,12 +88,25 @@ impl Totals {
         errors.inserted_bytes += receiver.counts.inserted_bytes;
         errors.defects.clone_from(&receiver.defects);
         self.add_counts(&delivered);
+        if measured.direction != Direction::Loop {
+            let senders = measured.report.iter().flat_map(|report| &report.flows).filter(|flow| flow.inward);
+            self.add_drain(receiving_ns(senders), delivered.elapsed_ns);
+        }
         match leg {
             Leg::Only => self.set_delivery(&delivered),
             Leg::Second => {
                 self.figures.delivery.delivered_reverse_bytes = Some(delivered.bytes);
                 self.figures.delivery.throughput_reverse_bps = delivered.rate_bps();
             }
+        }
+    }
+
+    /// Both times begin with the first byte: the difference is what the last byte waited longer than the first.
+    fn add_drain(&mut self, sending_ns: u64, receiving_ns: u64) {
+        if sending_ns > 0 && receiving_ns > 0 {
+            let drain_ns = receiving_ns.saturating_sub(sending_ns);
+            let longest = &mut self.figures.delivery.drain_ns;
+            *longest = (*longest).max(Some(drain_ns));
         }
     }
 

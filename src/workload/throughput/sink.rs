@@ -32,9 +32,6 @@ const SENDER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const TOO_SLOW: &str =
     "the data takes much longer to return than the measurement: send less (--volume or --rate)";
 
-/// Fault of a sender that goes on.
-const NEVER_STOPS: &str = "the server still sends long after the planned time";
-
 /// How long a receiver waits for more, and whether silence is the end.
 struct SilenceTimer {
     timeout: Duration,
@@ -79,6 +76,8 @@ struct SinkEnd {
     is_reached: bool,
     /// The link was closed after the last byte.
     is_closed: bool,
+    /// Data still arrived at the limit of the time.
+    is_cut: bool,
     fault: Option<Fault>,
 }
 
@@ -100,8 +99,6 @@ pub(crate) struct Sink {
     loopback: Option<Loopback>,
     silence: SilenceTimer,
     sender_limits: SenderLimits,
-    /// Payload long after the planned time is a fault of the sender.
-    must_end: bool,
     /// Keepalive messages, for links without connections.
     keepalive: Option<Keepalive>,
     end: SinkEnd,
@@ -150,7 +147,6 @@ impl Sink {
                 begun: None,
             },
             sender_limits: SenderLimits::new(load),
-            must_end: false,
             keepalive: None,
             end: SinkEnd::default(),
             recorder,
@@ -163,12 +159,6 @@ impl Sink {
         if self.data.framing() == Framing::Stream {
             self.batch = Batch::lent(STREAM_RECEIVE_BYTES);
         }
-        self
-    }
-
-    /// The sender knows when to stop: one that does not is faulty, and no further repetition is tried.
-    pub(crate) fn with_planned_sender(mut self) -> Sink {
-        self.must_end = true;
         self
     }
 
@@ -278,7 +268,7 @@ impl Sink {
     fn finish_loopback(&mut self) {
         let has_ended = self.end.is_reached;
         self.recorder.counts.is_interrupted =
-            self.loopback.is_some() && !has_ended && !self.has_received_all();
+            self.end.is_cut || self.loopback.is_some() && !has_ended && !self.has_received_all();
         if let Some(loopback) = &mut self.loopback {
             loopback.finish(has_ended, &mut self.recorder);
         }
@@ -340,10 +330,10 @@ impl Party for Sink {
         }
         match self.sender_limits.check(now, self.position() - before) {
             LimitCheck::Within => {}
-            LimitCheck::TooLong if self.must_end => {
-                self.end.fault = Some(Fault::UnexpectedData(NEVER_STOPS.to_owned()));
+            // What is still queued on the path does not belong to the measurement.
+            LimitCheck::TooLong if self.loopback.is_none() => {
+                (self.end.is_reached, self.end.is_cut) = (true, true);
             }
-            LimitCheck::TooLong if self.loopback.is_none() => self.end.is_reached = true,
             LimitCheck::TooLong => self.end.fault = Some(Fault::LimitReached(TOO_SLOW.to_owned())),
             LimitCheck::TooManyBytes => {
                 self.end.fault =

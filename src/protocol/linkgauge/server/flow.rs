@@ -160,7 +160,8 @@ impl ServerFlow {
     #[inline]
     fn show_moved_bytes(&self) {
         if let Some(task) = self.attachment.as_ref().filter(|task| task.counts_bytes) {
-            task.slot.set_moved_bytes(self.party.moved_bytes());
+            let measured = self.party.recorder().map_or(0, |recorder| recorder.counts.delivered_bytes);
+            task.slot.set_moved_bytes(self.party.moved_bytes(), measured);
         }
     }
 
@@ -503,7 +504,7 @@ mod tests {
         let fails = (0u64..).find(|&seconds| {
             let now = Time(seconds * 1_000_000_000);
             // The other flow receives data every second for 20 s.
-            other.set_moved_bytes(100 * seconds.min(20));
+            other.set_moved_bytes(100 * seconds.min(20), 0);
             loop {
                 match receiver.next_step(now) {
                     Step::Tune(_) => {}

@@ -16,11 +16,11 @@ use crate::plan::WaitMode;
 use crate::protocol::linkgauge::evidence::HostStart;
 use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
 use crate::protocol::linkgauge::wire::{
-    self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionRequest,
+    self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionReply, SessionRequest,
 };
 use crate::protocol::{MemoryBudget, MemoryCharge, OpenLoad, ServerConfig};
 use crate::run::{ConnectionEvidence, EndEvidence, MAX_OBSERVED_CONNECTIONS};
-use crate::workload::{FlowReport, ServerReport};
+use crate::workload::{FlowReport, MovedBytes, ServerReport};
 
 /// All sessions of a server.
 pub(crate) struct SessionRegistry {
@@ -274,9 +274,17 @@ pub(crate) struct SessionPlan {
 #[derive(Default)]
 pub(crate) struct FlowEntry {
     state: FlowState,
-    moved_bytes: Arc<AtomicU64>,
+    moved: Arc<MovedCounters>,
     /// The counters of its link, if the client asked for evidence. Boxed: a server holds thousands of flows.
     log: Option<Box<ConnectionLog>>,
+}
+
+/// Payload bytes that a flow has moved so far, for other threads.
+#[derive(Default)]
+struct MovedCounters {
+    /// Including the warm-up.
+    all: AtomicU64,
+    measured: AtomicU64,
 }
 
 #[derive(Default)]
@@ -301,17 +309,18 @@ pub(crate) struct FlowSlot {
     pub(crate) flow_index: usize,
     /// As planned, if the server has a CPU for it.
     pub(crate) wait: WaitMode,
-    moved_bytes: Arc<AtomicU64>,
+    moved: Arc<MovedCounters>,
 }
 
 /// Fault of a flow without a recorded end.
 const BROKEN_OFF: &str = "this flow ended early at the server";
 
 impl FlowSlot {
-    /// Bytes moved so far; a plain store.
+    /// Bytes moved so far, and those of the measurement; plain stores.
     #[inline]
-    pub(crate) fn set_moved_bytes(&self, bytes: u64) {
-        self.moved_bytes.store(bytes, Relaxed);
+    pub(crate) fn set_moved_bytes(&self, all: u64, measured: u64) {
+        self.moved.all.store(all, Relaxed);
+        self.moved.measured.store(measured, Relaxed);
     }
 
     /// Lets the counters of the flow's link be read until the flow ends.
@@ -401,9 +410,9 @@ impl ServerSession {
             return None;
         }
         place.state = FlowState::Running;
-        let moved = place.moved_bytes.clone();
+        let moved = place.moved.clone();
         let wait = if flow < planned.busy_poll.count { planned.plan.wait } else { WaitMode::Block };
-        let place = FlowSlot { session: self.clone(), flow_index: flow as usize, wait, moved_bytes: moved };
+        let place = FlowSlot { session: self.clone(), flow_index: flow as usize, wait, moved };
         Some((kind, planned.plan.clone(), place))
     }
 
@@ -415,9 +424,25 @@ impl ServerSession {
     /// Bytes that all flows have moved so far.
     pub(crate) fn moved_bytes(&self) -> u64 {
         let moved = |planned: &SessionPlan| {
-            planned.flows.iter().fold(0u64, |sum, place| sum.saturating_add(place.moved_bytes.load(Relaxed)))
+            planned.flows.iter().fold(0u64, |sum, place| sum.saturating_add(place.moved.all.load(Relaxed)))
         };
         self.plan().as_ref().map_or(0, moved)
+    }
+
+    /// Bytes of the measurement that the loads have moved so far.
+    pub(crate) fn measured_bytes(&self) -> MovedBytes {
+        let mut all = MovedBytes::default();
+        if let Some(planned) = self.plan().as_ref() {
+            for (kind, place) in planned.plan.flows.iter().zip(&planned.flows) {
+                all.add(kind.moved_bytes(place.moved.measured.load(Relaxed)));
+            }
+        }
+        all
+    }
+
+    /// The reply while flows run.
+    pub(crate) fn pending_reply(&self) -> SessionReply {
+        SessionReply::Pending { bytes: self.moved_bytes(), measured: self.measured_bytes() }
     }
 
     /// Lets the server send.
@@ -597,8 +622,10 @@ mod tests {
         let (_, _, broken) = session.claim_flow(1, &Caps::STREAM).unwrap();
         let (_, _, honest) = session.claim_flow(2, &Caps::STREAM).unwrap();
         assert!(session.claim_flow(1, &Caps::STREAM).is_none());
-        honest.set_moved_bytes(70);
+        honest.set_moved_bytes(70, 60);
         assert_eq!(session.moved_bytes(), 70);
+        let sent = MovedBytes { sent_bytes: Some(60), ..MovedBytes::default() };
+        assert_eq!(session.measured_bytes(), sent);
         let late = session.claim_flow(0, &Caps::STREAM).unwrap().2;
         late.record_end(FlowReport { began_ns: Some(1_007), ..FlowReport::default() }, FlowCost::default());
         drop(late);
