@@ -3,7 +3,9 @@
 //! `link::TRANSPORTS` defines the schemes, and each link parses its own options.
 
 use std::fmt;
+use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -355,6 +357,11 @@ fn check_bare_text(text: &str) -> Result<(), EndpointError> {
     }
 }
 
+/// Whether a path leads to a character device, as the link to a pseudo-terminal does.
+fn is_path_of_device(path: &str) -> bool {
+    path.starts_with(['/', '.']) && fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device())
+}
+
 /// The URL for a text without a scheme: a device of this host, or a host with or without a port, reached over
 /// TCP.
 fn add_default_scheme(text: &str) -> Option<String> {
@@ -362,7 +369,7 @@ fn add_default_scheme(text: &str) -> Option<String> {
         return None;
     }
     let path = text.split('?').next().unwrap_or_default();
-    if path.starts_with("/dev/") {
+    if path.starts_with("/dev/") || is_path_of_device(path) {
         return Some(format!("serial://{text}"));
     }
     // With the interface of a link-local address behind '%'.
@@ -482,6 +489,10 @@ mod tests {
         assert_eq!(completed("fe80::1"), "tcp://[fe80::1]");
         assert_eq!(completed("fe80::1%eth0"), "tcp://[fe80::1%eth0]");
         assert_eq!(completed("/dev/ttyS0?baud=9600"), "serial:///dev/ttyS0?baud=9600");
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link").display().to_string();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert_eq!(completed(&format!("{link}?baud=9600")), format!("serial://{link}?baud=9600"));
         for text in ["", "/tmp/x", "tcp:/host", "udp:192.0.2.7", "udp:host:7", "a b", "@name", "-n", "?a=1"] {
             assert!(matches!(text.parse::<Endpoint>(), Err(EndpointError::MissingScheme(_))), "{text}");
         }

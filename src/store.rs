@@ -121,7 +121,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// No run fits this text.
-    #[error("no run '{0}' in the store: 'linkgauge history' lists them")]
+    #[error("no run or tag '{0}' in the store: 'linkgauge history' lists them")]
     Unknown(String),
     /// No run has this tag.
     #[error("no run is tagged '{0}': 'linkgauge history' shows the tags")]

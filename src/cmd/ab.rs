@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge::report::RunGroup;
@@ -27,10 +28,10 @@ use super::output::{RunText, check_file_writable, finish_all, print_error};
 /// exit status is 1 if B is worse.
 #[derive(Args)]
 pub struct Flags {
-    /// Baseline: a plan in TOML, or a URL
+    /// Baseline: a plan in TOML, or a URL or host
     #[arg(long, help_heading = TARGET, value_name = "PLAN.toml|URL")]
     a: String,
-    /// Compared with it: a plan with the same cases, or a URL
+    /// Compared with it: a plan with the same cases, or a URL or host
     #[arg(long, help_heading = TARGET, value_name = "PLAN.toml|URL")]
     b: String,
     /// Workload to measure at a URL
@@ -103,7 +104,9 @@ pub fn run(flags: Flags) -> Result<Status> {
 }
 
 fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
-    if named.contains("://") {
+    let is_file = Path::new(named).is_file() || named.ends_with(".toml");
+    let is_endpoint = named.contains("://") || !is_file && named.parse::<Endpoint>().is_ok();
+    if is_endpoint {
         let endpoint = flags.ip.apply(named.parse()?)?;
         let spec = CaseSpec {
             url: Some(OneOrMany::One(endpoint)),

@@ -5,7 +5,7 @@
 mod directory;
 mod plan;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -33,8 +33,8 @@ use directory::TemporaryDirectory;
 /// Measure every kind of link inside this machine
 ///
 /// The demo starts its own servers. All links are inside this machine, so the figures describe this machine and this program,
-/// not your network. Writes linkgauge-demo.json and report.html to the current directory, unless --json and --html name other
-/// files.
+/// not your network. Writes linkgauge-demo.json and report.html to the current directory (linkgauge-demo-2.json and
+/// report-2.html if one of them exists), unless --json and --html name other files.
 #[derive(Args)]
 pub struct Flags {
     /// Fewer and shorter cases: about 5 s
@@ -48,8 +48,8 @@ pub struct Flags {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let mut output = flags.output;
-    let json = output.json_or("linkgauge-demo.json".into());
-    let html = output.html_or("report.html".into());
+    let [json, html] = default_paths();
+    let (json, html) = (output.json_or(json), output.html_or(html));
     output.check_writable(0)?;
     flags.save.check()?;
     let messages = output.messages();
@@ -91,6 +91,17 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.save.save_and_print(&run, messages);
     finish_all([events, written])?;
     Ok(run_status(&run))
+}
+
+/// The document and the page in the current directory, with the first number of which neither exists.
+fn default_paths() -> [PathBuf; 2] {
+    let named = |number: u32| {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        [format!("linkgauge-demo{suffix}.json"), format!("report{suffix}.html")].map(PathBuf::from)
+    };
+    // A symbolic link counts as well, even a broken one.
+    let is_free = |paths: &[PathBuf; 2]| paths.iter().all(|path| path.symlink_metadata().is_err());
+    (1..).map(named).find(is_free).expect("a directory has fewer files")
 }
 
 const NEXT_STEPS: &str =

@@ -1,5 +1,7 @@
 //! `linkgauge explain`.
 
+use std::collections::BTreeSet;
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -8,7 +10,7 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::mesh::explain_pair;
 use linkgauge::explain::{self, DeclaredFacts, Finding, ModelInput, mechanisms};
 use linkgauge::report::{self, Detail, ReportOptions};
-use linkgauge::run::Run;
+use linkgauge::run::{CaseResult, Run};
 use linkgauge::study::{STUDIES, Study};
 use linkgauge::twin;
 use linkgauge::units;
@@ -16,7 +18,7 @@ use linkgauge::units;
 use super::Status;
 use super::help::{OUTPUT, TARGET};
 use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
-use super::store::{StoreFlags, load_runs, names_a_file, names_a_saved_run};
+use super::store::{StoreFlags, is_saved, load_runs, names_a_file, names_a_saved_run};
 
 mod live;
 mod throughput;
@@ -30,8 +32,8 @@ mod throughput;
 #[derive(Args)]
 #[command(after_help = models_help())]
 pub struct Flags {
-    /// Endpoints to measure; or a run (a file, the id of a saved run, 'last', tag:NAME), or the name of a study for its
-    /// published figures
+    /// Endpoints to measure, like 192.0.2.7; or a run (a file, the id or tag of a saved run, 'last'), or the name of a study
+    /// for its published figures
     #[arg(value_name = "URL|RUN|STUDY", default_value = "last")]
     of: Vec<String>,
     #[command(flatten)]
@@ -79,7 +81,7 @@ fn models_help() -> String {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    if flags.of.iter().any(|named| live::is_endpoint(named)) {
+    if flags.of.iter().any(|named| live::is_endpoint(named) || is_bare_host(named, &flags.store)) {
         if !flags.pair.is_empty() {
             bail!("--pair names two hosts of a run of 'linkgauge mesh'. Name the run instead of a URL");
         }
@@ -144,12 +146,7 @@ fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
 fn load_run(named: &str, store: &StoreFlags) -> Result<Run> {
     let no_study = || {
         let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
-        let host = if looks_like_a_host(named) {
-            format!(". To measure the link to a host, write its URL: tcp://{named}")
-        } else {
-            String::new()
-        };
-        format!("'{named}' is not a study ({}){host}", names.join(", "))
+        format!("'{named}' is neither the name of a host nor a study ({})", names.join(", "))
     };
     let found = load_runs(named, store);
     let is_clear = names_a_file(named) || names_a_saved_run(named);
@@ -160,17 +157,37 @@ fn load_run(named: &str, store: &StoreFlags) -> Result<Run> {
     }
 }
 
-/// Whether a name that is not saved is probably that of a host.
-fn looks_like_a_host(named: &str) -> bool {
-    let is_endpoint = named.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.host_port().is_ok());
-    is_endpoint && !named.starts_with("tag:") && (named == "localhost" || named.contains(['.', ':']))
+/// Whether an argument is a host without a scheme. Studies and saved runs of this name have priority.
+fn is_bare_host(named: &str, store: &StoreFlags) -> bool {
+    let is_known = || STUDIES.iter().any(|study| study.name == named) || is_saved(named, store);
+    if names_a_file(named) || names_a_saved_run(named) || is_known() {
+        return false;
+    }
+    let Ok(endpoint) = named.parse::<Endpoint>() else { return false };
+    endpoint.host_port().is_ok_and(|(host, _)| (host, 0).to_socket_addrs().is_ok())
+}
+
+/// Whether models treat the workload of a case: plain round trips and plain transfers.
+fn is_explainable(case: &CaseResult) -> bool {
+    ["latency", "throughput"].contains(&case.workload.as_str())
 }
 
 /// The findings, or one line with the missing data.
 fn explain_input(of: &str, input: &ModelInput, declared: &DeclaredFacts) -> Result<Vec<Finding>> {
     explain::explain(input, declared).or_else(|silent| {
         let why: Vec<String> = silent.iter().map(|(model, why)| format!("{model}: {why}")).collect();
-        bail!("{of}: no model fits these data: {}", why.join("; "))
+        let why = why.join("; ");
+        match input {
+            ModelInput::Run(run) if !run.cases.iter().any(is_explainable) => {
+                let workloads: BTreeSet<&str> = run.cases.iter().map(|case| case.workload.as_str()).collect();
+                let workloads = Vec::from_iter(workloads).join(", ");
+                bail!(
+                    "{of}: a run of {workloads} has nothing that a model explains. Try 'linkgauge show {of}' for its figures, or \
+                     'linkgauge explain URL' to measure the link"
+                )
+            }
+            _ => bail!("{of}: no model fits these data: {why}"),
+        }
     })
 }
 

@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use linkgauge::clock::wall_clock_date;
 use linkgauge::metric::Metric;
-use linkgauge::report::{HistoryTrend, ReportOptions, printable, shorten, to_ascii, wrap, write_history};
+use linkgauge::report::{HistoryTrend, ReportOptions, printable, shorten, to_ascii, write_history};
 use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         limit: (limit > 0).then_some(limit),
         ..flags.filter.filter()
     };
-    let ReportOptions { unicode, width, .. } = terminal_options();
+    let options = terminal_options();
     let (document, text, damaged) = match &flags.metric {
         Some(metric) => {
             let Listing { entries, damaged } = store.trends(&filter, metric)?;
@@ -134,19 +134,19 @@ pub fn run(flags: Flags) -> Result<Status> {
                 }
                 write_file(path, |file| write_history(&trends, &answer, file))?;
             }
-            let text = (!entries.is_empty()).then(|| trend::format_trends(&entries, metric, width));
+            let text = (!entries.is_empty()).then(|| trend::format_trends(&entries, metric, &options));
             (trend::trends_json(&entries, metric), text, damaged)
         }
         None => {
             let Listing { entries, damaged } = store.runs(&filter)?;
-            let text = (!entries.is_empty()).then(|| format_list(&entries, filter.limit, width));
+            let text = (!entries.is_empty()).then(|| format_list(&entries, filter.limit, &options));
             (list_json(&entries), text, damaged)
         }
     };
     if flags.json {
         print_json(|out| writeln!(out, "{document:#}"))?;
     } else if let Some(text) = text {
-        print_text(|out| write!(out, "{}", if unicode { text } else { to_ascii(&text) }))?;
+        print_text(|out| write!(out, "{}", if options.unicode { text } else { to_ascii(&text) }))?;
     } else {
         print_message("No saved run matches.");
     }
@@ -162,7 +162,8 @@ const ENOUGH_ENDPOINT_COLUMNS: usize = 18;
 /// The endpoint gets the rest of a line, but at least these columns.
 const MIN_ENDPOINT_COLUMNS: usize = 12;
 
-fn format_list(runs: &[RunEntry], limit: Option<usize>, width: usize) -> String {
+fn format_list(runs: &[RunEntry], limit: Option<usize>, options: &ReportOptions) -> String {
+    let width = options.width;
     let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
     let host = if hosts.len() > 1 { "host" } else { "" };
     let years: BTreeSet<String> = runs.iter().map(|run| run.started.strftime("%Y").to_string()).collect();
@@ -193,7 +194,7 @@ fn format_list(runs: &[RunEntry], limit: Option<usize>, width: usize) -> String 
         let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));
         row[6] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
     }
-    wrap(&list_answer(runs, limit), width, "", "  ") + &align_columns(&rows)
+    options.format_answer(&list_answer(runs, limit)) + &align_columns(&rows)
 }
 
 /// How many runs, of which time, and the last result. With `limit` runs there may be earlier ones.

@@ -321,14 +321,18 @@ pub fn terminal_options() -> ReportOptions {
         colour: is_coloured(),
         unicode: supports_unicode(),
         width: terminal_width(),
+        keeps_answer_whole: !io::stdout().is_terminal(),
         ..ReportOptions::default()
     }
 }
 
-/// Columns of the terminal; 80 for pipes and files.
+/// Columns of the terminal; for pipes and files those of the variable COLUMNS, or else 80.
 fn terminal_width() -> usize {
-    let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    if columns == 0 { ReportOptions::default().width } else { columns }
+    let of_terminal = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let of_variable = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let is_set = |columns: &usize| *columns > 0;
+    let columns = of_terminal.filter(is_set).or_else(|| of_variable().filter(is_set));
+    columns.unwrap_or(ReportOptions::default().width)
 }
 
 /// True if the locale uses UTF-8. Pipes and files always get UTF-8.

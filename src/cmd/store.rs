@@ -9,7 +9,7 @@ use clap::Args;
 use linkgauge::metric::Metric;
 use linkgauge::report::printable;
 use linkgauge::run::{CaseResult, Run};
-use linkgauge::store::{Filter, Listing, Store};
+use linkgauge::store::{Filter, Listing, Store, StoreError};
 
 use super::Status;
 use super::help::STORAGE;
@@ -24,9 +24,10 @@ const DEFAULT_STORE_FILE: &str = "linkgauge/runs.sqlite";
 const MAX_EARLIER_RUNS: usize = 200;
 
 /// The forms of RUN.
-pub const RUN_HELP: &str = "Runs: files, ids of saved runs, 'last', tag:NAME; several with commas between";
+pub const RUN_HELP: &str =
+    "Runs: files, ids of saved runs, 'last', tags (tag:NAME or NAME); several with commas between";
 pub const RUN_LONG_HELP: &str = "Runs: files ('-': standard input), ids of saved runs (their beginning or end suffices), 'last', tag:NAME (all runs \
-                                 with that tag); several with commas between";
+                                 with that tag; also NAME, unless a file has this name); several with commas between";
 
 /// Which store.
 #[derive(Args, Clone, Default)]
@@ -249,7 +250,12 @@ pub fn short_id(id: &str) -> &str {
 /// Loads the named runs, at least one, from files or the store.
 pub fn load_runs(named: &str, store: &StoreFlags) -> Result<Vec<Run>> {
     if names_a_file(named) {
-        return Ok(vec![read_document(Path::new(named))?]);
+        let run = read_document(Path::new(named))?;
+        let tag = format!("tag:{named}");
+        if parse_tag(named).is_ok() && is_saved(&tag, store) {
+            print_message(format_args!("{named} is read from the file. The saved runs with this tag: {tag}"));
+        }
+        return Ok(vec![run]);
     }
     if named.contains(',') {
         let each: Vec<Vec<Run>> =
@@ -262,11 +268,23 @@ pub fn load_runs(named: &str, store: &StoreFlags) -> Result<Vec<Run>> {
     } else {
         opened.with_context(|| format!("'{named}' is not a file"))?
     };
-    let ids = match named.strip_prefix("tag:") {
-        Some(tag) => opened.ids_with_tag(tag)?,
-        None => vec![named.to_owned()],
-    };
+    let ids = find_ids(&opened, named)?;
     Ok(ids.iter().map(|id| opened.load(id)).collect::<Result<_, _>>()?)
+}
+
+/// The ids of the runs with a tag (`tag:NAME`, or the name alone), or else of the run with this id.
+fn find_ids(store: &Store, named: &str) -> Result<Vec<String>, StoreError> {
+    match store.ids_with_tag(named.strip_prefix("tag:").unwrap_or(named)) {
+        Err(StoreError::UnknownTag(_)) if !named.starts_with("tag:") => Ok(vec![store.resolve_id(named)?]),
+        found => found,
+    }
+}
+
+/// Whether a name is that of saved runs.
+pub fn is_saved(named: &str, store: &StoreFlags) -> bool {
+    store.open().is_ok_and(|opened| {
+        !matches!(find_ids(&opened, named), Err(StoreError::Unknown(_) | StoreError::UnknownTag(_)))
+    })
 }
 
 /// Whether a name can mean nothing but saved runs.

@@ -20,7 +20,7 @@ pub fn render_comparison(comparison: &RunComparison, options: &ReportOptions) ->
     let width = options.width;
     // What a line has for an endpoint: all but the details of its case.
     let endpoint_columns = width.saturating_sub(DETAIL_COLUMNS).max(MIN_ENDPOINT_COLUMNS);
-    let mut text = wrap(&headline(comparison), width, "", "  ");
+    let mut text = options.format_answer(&headline(comparison));
     let mut above = None;
     for compared in &comparison.cases {
         let case = (&compared.case, &compared.case_b);

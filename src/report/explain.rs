@@ -39,6 +39,9 @@ pub fn write_findings(
 
 pub(super) fn push_block(block: &FindingBlock, options: &ReportOptions, text: &mut String) {
     match block {
+        FindingBlock::Heading(heading) if text.is_empty() => {
+            text.push_str(&bold_line(&options.format_answer(&printable(heading)), options))
+        }
         FindingBlock::Heading(heading) => {
             text.push_str(&bold_line(&wrap(&printable(heading), options.width, "", INDENT), options))
         }

@@ -108,7 +108,7 @@ pub fn write_explanation(
         let style = Style::new().bold();
         if options.colour { format!("{style}{}{style:#}\n", text.trim_end()) } else { text }
     };
-    let mut text = bold(wrap(&printable(&headline(explanation)), options.width, "", INDENT));
+    let mut text = bold(options.format_answer(&printable(&headline(explanation))));
     text.push_str(&wrap(&printable(&context(explanation)), options.width, INDENT, INDENT));
     text.push('\n');
     text.push_str(&bars(explanation, options.width));

@@ -79,13 +79,29 @@ pub struct ReportOptions {
     pub width: usize,
     /// True if `µ`, `–` and similar characters can be displayed (text).
     pub unicode: bool,
+    /// The first sentence stays on one line, for programs that read lines (text).
+    pub keeps_answer_whole: bool,
     /// Text.
     pub detail: Detail,
 }
 
 impl Default for ReportOptions {
     fn default() -> ReportOptions {
-        ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Summary }
+        ReportOptions {
+            colour: false,
+            width: 80,
+            unicode: true,
+            keeps_answer_whole: false,
+            detail: Detail::Summary,
+        }
+    }
+}
+
+impl ReportOptions {
+    /// The first line of a report: the answer. On a terminal it may become several.
+    pub fn format_answer(&self, answer: &str) -> String {
+        let width = if self.keeps_answer_whole { usize::MAX } else { self.width };
+        wording::wrap(answer, width, "", "  ")
     }
 }
 

@@ -14,6 +14,8 @@ mod latency;
 mod responsiveness;
 mod throughput;
 
+pub(crate) use throughput::{IDLE_AND_LOADED, LOADED, LOWEST_AND_LOADED};
+
 /// The figure that a workload is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MainFigure {

@@ -198,19 +198,17 @@ impl ReportTable {
         keep.contains(&false)
     }
 
-    /// Removes the detail columns, or else the last expendable column. Returns false if there is none.
+    /// Removes the detail columns, or else the last extra column, or else the first expendable one. Returns false if there is none.
     pub(crate) fn drop_expendable_column(&mut self) -> bool {
         if self.drop_detail_columns() {
             return true;
         }
-        let Some(last) = self
-            .columns
-            .iter()
-            .rposition(|column| matches!(column.kind, ColumnKind::Expendable | ColumnKind::Extra))
-        else {
-            return false;
-        };
-        let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != last).collect();
+        let is_of = |kind| move |column: &TableColumn| column.kind == kind;
+        let extra = self.columns.iter().rposition(is_of(ColumnKind::Extra));
+        // The round trip under load stands after the interval, and says more.
+        let first = || self.columns.iter().position(is_of(ColumnKind::Expendable));
+        let Some(removed) = extra.or_else(first) else { return false };
+        let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != removed).collect();
         self.retain_columns(&keep);
         true
     }

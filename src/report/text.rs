@@ -38,7 +38,8 @@ const GREEN: Style = AnsiColor::Green.on_default().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 
 pub(crate) fn write(run: &Run, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
-    let report = TextReport { options: *options, width: options.width.max(MIN_COLUMNS), out: String::new() };
+    let width = options.width.max(MIN_COLUMNS);
+    let report = TextReport { options: ReportOptions { width, ..*options }, width, out: String::new() };
     let text = match options.detail {
         Detail::Summary => report.render_summary(run),
         Detail::Full => report.render_full(run),

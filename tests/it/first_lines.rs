@@ -40,29 +40,8 @@ fn masked(sentence: &str) -> String {
 fn answer(arguments: &[&str]) -> String {
     let ended = run(arguments);
     assert_eq!(ended.status, Some(0), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
-    masked(&sentence(if ended.stdout.is_empty() { &ended.stderr } else { &ended.stdout }))
-}
-
-/// The first line, and the next ones as far as they are there because a line in a pipe has 80 columns.
-fn sentence(text: &str) -> String {
-    let mut lines = text.lines();
-    let mut sentence = lines.next().unwrap_or_default().to_owned();
-    let mut width = sentence.chars().count();
-    for line in lines {
-        // A number and its unit are on one line.
-        let mut words = line.split_whitespace();
-        let first = words.next().unwrap_or_default();
-        let unit = words.next().filter(|_| first.ends_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
-        let first_words = format!("{first} {unit}");
-        let is_complete = sentence.ends_with(['.', ')']);
-        if is_complete || !line.starts_with("  ") || width + 1 + first_words.trim_end().chars().count() <= 80
-        {
-            break;
-        }
-        sentence = format!("{sentence} {}", line.trim_start());
-        width = line.chars().count();
-    }
-    sentence
+    let text = if ended.stdout.is_empty() { ended.stderr } else { ended.stdout };
+    masked(text.lines().next().unwrap_or_default())
 }
 
 #[test]

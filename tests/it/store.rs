@@ -97,13 +97,13 @@ fn every_run_is_saved_and_found_again() {
 
     let listed = at_home(home.path(), &["history"]);
     assert!(listed.stdout.contains(id.trim()) && listed.stdout.contains("night office"), "{}", listed.stdout);
-    assert!(listed.stdout.lines().all(|line| line.chars().count() <= 80), "{}", listed.stdout);
+    assert!(listed.stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{}", listed.stdout);
     let shown = at_home(home.path(), &["show", id.trim()]);
     assert_eq!(shown.stdout, ended.stdout, "the same table as when it was measured");
     let again = at_home(home.path(), &["report", "tag:night", "--format", "json"]);
     assert_eq!(Run::from_json(&again.stdout).unwrap().cases[0].figures.counts.sent, 20);
     let trend = at_home(home.path(), &["history", "--metric", "p50"]);
-    assert!(trend.stdout.lines().all(|line| line.chars().count() <= 80), "{}", trend.stdout);
+    assert!(trend.stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{}", trend.stdout);
     assert!(
         trend.stdout.starts_with("p50 of tcp://127.0.0.1:") && trend.stdout.contains('█'),
         "{}",
@@ -351,6 +351,29 @@ fn pruning_spares_tagged_runs() {
 }
 
 #[test]
+fn a_tag_needs_no_prefix_unless_a_file_has_its_name() {
+    let place = Place::new();
+    place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb"]);
+    assert_eq!(place.run(&["tag", "aaaa", "before"]).status, Some(0));
+    let tagged = place.run(&["show", "tag:before"]);
+    assert_eq!(tagged.status, Some(0), "{}", tagged.stderr);
+    assert_eq!(place.run(&["show", "before"]).stdout, tagged.stdout);
+    let file = place.path("before");
+    assert_eq!(place.run(&["show", "bbbb", "--json", &file]).status, Some(0));
+    let named = std::process::Command::new(env!("CARGO_BIN_EXE_linkgauge"))
+        .args(["show", "before", "--format", "json", "--store", &place.store()])
+        .current_dir(Path::new(&file).parent().unwrap())
+        .output()
+        .unwrap();
+    let message = String::from_utf8(named.stderr).unwrap();
+    assert_eq!(message, "before is read from the file. The saved runs with this tag: tag:before\n");
+    assert_eq!(
+        Run::from_json(&String::from_utf8(named.stdout).unwrap()).unwrap().id,
+        "20261102T100000Z-bbbb"
+    );
+}
+
+#[test]
 fn invalid_names_are_refused() {
     let place = Place::new();
     let nothing = place.run(&["history"]);
@@ -365,10 +388,10 @@ fn invalid_names_are_refused() {
     assert!(!Path::new(&place.store()).exists());
     place.kept(&["20261101T100000Z-aaaa"]);
     for (arguments, complaint) in [
-        (&["show", "missing"][..], "no run 'missing' in the store: 'linkgauge history' lists them"),
+        (&["show", "missing"][..], "no run or tag 'missing' in the store: 'linkgauge history' lists them"),
         (&["show", "tag:missing"], "no run is tagged 'missing': 'linkgauge history' shows the tags"),
         (&["show", "x.json"], "x.json: cannot be read: No such file or directory (os error 2)"),
-        (&["tag", "missing", "name"], "no run 'missing' in the store: 'linkgauge history' lists them"),
+        (&["tag", "missing", "name"], "no run or tag 'missing' in the store: 'linkgauge history' lists them"),
         (&["prune"], "no selection. Use --before WHEN, --keep N or --tag NAME"),
     ] {
         let ended = place.run(arguments);

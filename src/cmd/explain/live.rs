@@ -81,7 +81,7 @@ impl LiveFlags {
 
 /// Whether an argument names a link, not a run or a study.
 pub fn is_endpoint(named: &str) -> bool {
-    named.contains("://") || named.starts_with("/dev/")
+    named.contains("://") || named.starts_with(['/', '.']) && named.parse::<Endpoint>().is_ok()
 }
 
 /// The explanation of one link, of its round trip or of its rate.

@@ -2,7 +2,7 @@
 
 use linkgauge::metric::Metric;
 use linkgauge::report::{
-    HistoryChange, HistoryTrend, case_details, printable, shorten, sparkline_glyphs, wrap,
+    HistoryChange, HistoryTrend, ReportOptions, case_details, printable, shorten, sparkline_glyphs,
 };
 use linkgauge::stats::{self, Interval, MIN_EARLIER_RESULTS};
 use linkgauge::store::{Trend, TrendPoint};
@@ -14,10 +14,10 @@ use super::super::store::short_id;
 /// Columns of a chart; more runs than that share them.
 const CHART_COLUMNS: usize = 60;
 
-/// The trends for a terminal of that width. Several have a sentence about all of them first.
-pub fn format_trends(trends: &[Trend], metric: &Metric, width: usize) -> String {
-    let all = (trends.len() > 1).then(|| wrap(&summary(trends, metric), width, "", "  "));
-    let blocks = all.into_iter().chain(trends.iter().map(|trend| format_trend(trend, metric, width)));
+/// The trends for a terminal. Several have a sentence about all of them first.
+pub fn format_trends(trends: &[Trend], metric: &Metric, options: &ReportOptions) -> String {
+    let all = (trends.len() > 1).then(|| options.format_answer(&summary(trends, metric)));
+    let blocks = all.into_iter().chain(trends.iter().map(|trend| format_trend(trend, metric, options)));
     blocks.collect::<Vec<_>>().join("\n")
 }
 
@@ -38,7 +38,7 @@ pub fn summary(trends: &[Trend], metric: &Metric) -> String {
     format!("{} of {} cases: {}.", metric.name(), trends.len(), counts.collect::<Vec<_>>().join(", "))
 }
 
-fn format_trend(trend: &Trend, metric: &Metric, width: usize) -> String {
+fn format_trend(trend: &Trend, metric: &Metric, options: &ReportOptions) -> String {
     let print = |value: f64| metric.unit().format(value);
     let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
     let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return String::new() };
@@ -50,7 +50,7 @@ fn format_trend(trend: &Trend, metric: &Metric, width: usize) -> String {
     let answer = answer(trend, &changes, metric);
     format!(
         "{}  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}{}",
-        wrap(&answer, width, "", "  "),
+        options.format_answer(&answer),
         draw_chart(&values),
         print(least),
         print(most),

@@ -7,7 +7,7 @@ use anyhow::Result;
 use linkgauge::clock::Clock;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
-use linkgauge::report::{Detail, shorten, wrap};
+use linkgauge::report::{Detail, ReportOptions, shorten, wrap};
 use linkgauge::run::{CaseResult, StudyResult};
 use linkgauge::stats::median;
 use linkgauge::study::Study;
@@ -35,7 +35,7 @@ pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Resu
     document.cases.clone_from(&report.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
-        let text = text(study, &report, output.detail(), terminal_options().width);
+        let text = text(study, &report, output.detail(), &terminal_options());
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
@@ -74,7 +74,7 @@ pub fn run_in_real_time(
     document.cases.clone_from(&real.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
-        let text = real_time_text(&expected, &real, terminal_options().width);
+        let text = real_time_text(&expected, &real, &terminal_options());
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
@@ -91,7 +91,7 @@ fn main_figure(case: &CaseResult) -> Option<(f64, String)> {
 }
 
 /// The main figure of each case on both clocks.
-fn real_time_text(expected: &TwinReport, real: &TwinReport, width: usize) -> String {
+fn real_time_text(expected: &TwinReport, real: &TwinReport, options: &ReportOptions) -> String {
     let mut lines = vec![["twin", "case", "virtual", "real time", "difference"].map(str::to_owned)];
     let mut differences = Vec::new();
     for (index, (expected, real_case)) in expected.cases.iter().zip(&real.cases).enumerate() {
@@ -120,12 +120,13 @@ fn real_time_text(expected: &TwinReport, real: &TwinReport, width: usize) -> Str
         _ => format!("{}: no case has a figure on both clocks.", real.study),
     };
     let table = align(&lines, [false, false, true, true, true]);
-    format!("{}\n{table}", wrap(&answer, width, "", "  "))
+    format!("{}\n{table}", options.format_answer(&answer))
 }
 
-fn text(study: &Study, report: &TwinReport, detail: Detail, width: usize) -> String {
+fn text(study: &Study, report: &TwinReport, detail: Detail, options: &ReportOptions) -> String {
+    let width = options.width;
     let answer = format!("{}: {}", study.name, report.summary.sentence());
-    let mut text = wrap(&answer, width, "", "  ") + "\n";
+    let mut text = options.format_answer(&answer) + "\n";
     text += &twin_table(study, report, width);
     let prints_rows = detail == Detail::Full || report.rows.len() <= FEW_ROWS;
     if prints_rows {

@@ -221,6 +221,11 @@ pub(crate) fn range(cases: &[&CaseResult]) -> Option<String> {
     format_range(rates, brief_rate)
 }
 
+/// Titles of the column of the round trips, by what there is to compare.
+pub(crate) const IDLE_AND_LOADED: &str = "RTT idle → loaded (p50)";
+pub(crate) const LOWEST_AND_LOADED: &str = "RTT lowest → loaded";
+pub(crate) const LOADED: &str = "loaded RTT p50";
+
 fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
     let delivery = &case.figures.delivery;
     let main = match case.direction {
@@ -236,9 +241,9 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         None => format_percentile(loaded, "p50"),
     };
     let round_trip_title = match (idle_rtt_ns(case), base) {
-        (Some(_), Some(_)) => "RTT idle → loaded (p50)",
-        (None, Some(_)) => "RTT lowest → loaded",
-        (_, None) => "loaded RTT p50",
+        (Some(_), Some(_)) => IDLE_AND_LOADED,
+        (None, Some(_)) => LOWEST_AND_LOADED,
+        (_, None) => LOADED,
     };
     let recovery = case.figures.added_latency.and_then(|added| added.recovery_ns);
     let retransmits = |segments: Option<u64>| segments.map_or(ABSENT.to_owned(), format_count);

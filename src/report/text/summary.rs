@@ -7,7 +7,8 @@ use crate::report::layout::CaseNumbers;
 use crate::report::mesh;
 use crate::report::overview;
 use crate::report::presentation::{
-    differ_in_direction, filled_figure_table, reason_without_result, run_answer,
+    IDLE_AND_LOADED, LOADED, LOWEST_AND_LOADED, differ_in_direction, filled_figure_table, is_latency,
+    reason_without_result, run_answer,
 };
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
@@ -43,11 +44,24 @@ static UNIMPORTANT: [WarningCode; 6] = [
     WarningCode::Interrupted,
 ];
 
+/// Warnings that do not change how the minimum and the median of a few round trips are to be read.
+static OF_TAIL: [WarningCode; 4] =
+    [WarningCode::HostBusy, WarningCode::NearOverhead, WarningCode::SlowStart, WarningCode::Drift];
+
+/// True for so few round trips that the median is their only percentile.
+fn has_no_tail(case: &CaseResult) -> bool {
+    let times = case.figures.times.latency_ns.as_ref();
+    is_latency(case) && times.is_some_and(|times| times.percentiles.keys().all(|name| name == "p50"))
+}
+
 fn rank(code: &WarningCode) -> usize {
     let middle = IMPORTANT.len();
     let late = UNIMPORTANT.iter().position(|other| other == code).map(|at| middle + 1 + at);
     IMPORTANT.iter().position(|other| other == code).or(late).unwrap_or(middle)
 }
+
+/// Titles of the columns whose figures the answer has.
+const ANSWER_COLUMNS: [&str; 5] = ["rate", "p50", IDLE_AND_LOADED, LOWEST_AND_LOADED, LOADED];
 
 impl TextReport {
     pub(crate) fn render_summary(mut self, run: &Run) -> String {
@@ -84,7 +98,9 @@ impl TextReport {
             (None, Some(mesh)) => mesh::answer(run, mesh),
             (None, None) => run_answer(run),
         };
-        self.push_paragraph(&format!("{title}{answer}"), BOLD, "", INDENT);
+        for line in self.options.format_answer(&format!("{title}{answer}")).lines() {
+            self.push_line(line, BOLD);
+        }
     }
 
     /// The pairs of a mesh.
@@ -114,7 +130,10 @@ impl TextReport {
             INDENT.len() + label_columns + columns[1..].iter().map(|column| width(*column) + 2).sum::<usize>()
         };
         while used(&columns) > self.width && columns.len() > 2 {
-            columns.pop();
+            // What the answer says is shown as long as there is room for anything beside it.
+            let is_of_answer = |column: &usize| ANSWER_COLUMNS.contains(&rows[0][*column].as_str());
+            let last = columns.iter().rposition(|column| !is_of_answer(column)).filter(|&at| at > 0);
+            columns.remove(last.unwrap_or(columns.len() - 1));
         }
         for (index, row) in rows.iter().enumerate() {
             let cells = columns[1..].iter().map(|&column| format!("  {:>1$}", row[column], width(column)));
@@ -171,6 +190,9 @@ impl TextReport {
         // The answer states this.
         if run.cases.len() == 1 && reason_without_result(&run.cases[0]).is_some() {
             groups.retain(|group| group.warning.code != WarningCode::Incomplete);
+        }
+        if !run.cases.is_empty() && run.cases.iter().all(has_no_tail) {
+            groups.retain(|group| !OF_TAIL.contains(&group.warning.code));
         }
         groups.sort_by_key(|group| rank(&group.warning.code));
         // Tables end with rows of many columns, which a note would touch.

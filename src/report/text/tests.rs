@@ -7,7 +7,13 @@ use crate::run::{
     CaseResult, EndEvidence, Evidence, Failure, FailureKind, MessageCounts, Placement, WarningCode,
 };
 
-const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
+const FULL: ReportOptions = ReportOptions {
+    colour: false,
+    width: 80,
+    unicode: true,
+    keeps_answer_whole: false,
+    detail: Detail::Full,
+};
 
 fn render_text(run: &Run, options: ReportOptions) -> String {
     let mut out = Vec::new();
@@ -135,6 +141,14 @@ fn a_summary_has_the_most_important_notes() {
     note      cpu_saturated text. Try: do that
               2 further notes: --notes
     ");
+    // A few round trips have a median, and these notes do not change it.
+    run.cases = vec![sample_runs::full().cases[0].clone()];
+    run.cases[0].warnings.clear();
+    run.warnings.retain(|warning| warning.code == WarningCode::HostBusy);
+    assert!(render_text(&run, ReportOptions::default()).contains("host_busy text"));
+    run.cases[0].figures.times.latency_ns.as_mut().unwrap().percentiles.retain(|name, _| name == "p50");
+    let text = render_text(&run, ReportOptions::default());
+    assert!(text.contains("p50") && !text.contains("host_busy text"), "{text}");
 }
 
 #[test]
@@ -592,6 +606,13 @@ fn directions_are_rows_of_one_table() {
     };
     run.cases = vec![direction(Direction::Send, 93.8e6), direction(Direction::Receive, 471e6)];
     run.title = None;
+    for width in [56, 80] {
+        let text = render_text(&run, ReportOptions { width, ..ReportOptions::default() });
+        assert!(text.contains("RTT lowest → loaded") && text.contains("rate"), "{text}");
+    }
+    let whole = ReportOptions { width: 40, keeps_answer_whole: true, ..ReportOptions::default() };
+    let text = render_text(&run, whole);
+    assert!(text.lines().next().unwrap().contains(" of latency"), "{text}");
     let text = render_text(&run, ReportOptions { width: 160, ..ReportOptions::default() });
     let answer = "TCP to 127.0.0.1:7100: upload 93.8 Mbit/s, download 471 Mbit/s; ";
     assert!(text.starts_with(answer) && text.contains(" of latency"), "{text}");
