@@ -19,7 +19,9 @@ fn key_of_value(before: &str) -> Option<&str> {
     let mut line_start = before.len();
     loop {
         let line_end = line_start;
-        line_start = before[..line_end.saturating_sub(1)].rfind('\n').map_or(0, |at| at + 1);
+        let until_line = &before[..line_end];
+        let earlier = until_line.strip_suffix('\n').unwrap_or(until_line);
+        line_start = earlier.rfind('\n').map_or(0, |at| at + 1);
         let line = &before[line_start..line_end];
         if let Some((key, value)) = line.split_once('=').filter(|(key, _)| is_key(key.trim())) {
             // On a later line only an open list goes on.
@@ -95,6 +97,8 @@ mod tests {
             Plan::from_toml(&format!("[[case]]\nurl = \"tcp://a:1\"\n{line}\n")).unwrap_err().to_string()
         };
         let file = |text: &str| Plan::from_toml(text).unwrap_err().to_string();
+        // The last character has several bytes.
+        assert!(file("Ba\u{108}").contains("line 1"));
         insta::assert_snapshot!([
             file("[[case]]\nurl = 1"),
             case("size = {a = 1}"),

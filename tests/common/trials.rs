@@ -176,7 +176,7 @@ pub fn caps_of_the_link_are_those_of_its_endpoint() {
         let promised = link::endpoint_caps(&server.endpoint).unwrap();
         let link = server.open();
         assert_eq!(link.caps(), &promised, "{url}");
-        assert_eq!(link.descriptor().is_some(), promised.descriptor.can_share_thread(), "{url}");
+        assert!(link.descriptor().is_some() || !promised.descriptor.can_share_thread(), "{url}");
         assert_eq!(promised.framing == Framing::Message, promised.max_message_bytes.is_some(), "{url}");
     });
 }

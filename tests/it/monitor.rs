@@ -33,7 +33,7 @@ fn a_file_is_checked_before_anything_is_opened() {
     let tagged = run(&["monitor", "tcp://127.0.0.1:1", "--tag", "x"]);
     assert_eq!((tagged.status, tagged.stderr.contains("names of their links")), (Some(2), true));
     let place = tempfile::tempdir().unwrap();
-    for (text, why) in [("", "0 links to watch"), ("[[watch]]\nurl = 1", "url"), ("[[", "TOML")] {
+    for (text, why) in [("", "0 links to watch"), ("[[watch]]\nurl = 1", "url"), ("[[", "line 1")] {
         let file = write_file(&place.path().join("wrong.toml"), text);
         let ended = run(&["monitor", &file]);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{text}");

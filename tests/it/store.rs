@@ -317,9 +317,10 @@ fn exported_runs_are_imported_again() {
     assert!(ended.stderr.contains("the file holds another run and was not changed"), "{}", ended.stderr);
 
     // One that has no name for a file keeps no other from it.
-    place.kept(&["../x"]);
+    let unnamed = place.path("unnamed.json");
+    std::fs::write(&unnamed, serde_json::to_string(&place.document("../x")).unwrap()).unwrap();
     let more = place.path("more");
-    let ended = place.run(&["export", &more]);
+    let ended = place.run(&["export", &more, "aaaa", "bbbb", &unnamed]);
     assert_eq!(ended.status, Some(2));
     assert_eq!(
         ended.stderr,

@@ -40,8 +40,7 @@ fn worse_better_and_the_same() {
     let (base, slow) = (document(path, "base", 100.0, |_| ()), document(path, "slow", 120.0, |_| ()));
     let ended = run(&["compare", &base, &slow]);
     insta::assert_snapshot!(is(&ended, 1), @r"
-    WORSE: p50 100.9 µs → 121.1 µs (+20.0 %, 95 % CI +10.0 % to +30.9 %, p < 0.001,
-      n = 10/10)
+    WORSE: p50 100.9 µs → 121.1 µs (+20.0 %, 95 % CI +10.0 % to +30.9 %, p < 0.001, n = 10/10)
       tcp://127.0.0.1:33521, latency loop, 1 B
       A: 20261101T100000Z-base
       B: 20261101T100000Z-slow
