@@ -188,7 +188,10 @@ fn advice_on_silence(endpoint: &Endpoint) -> String {
 /// Describes the failed detection in one line.
 fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> String {
     if reply.is_empty() {
-        let choose = advice_on_silence(endpoint);
+        // A server that accepts a connection is there.
+        let is_stream =
+            crate::link::endpoint_caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
+        let choose = if is_stream { advice(endpoint) } else { advice_on_silence(endpoint) };
         let how = match silence {
             NoReply::Open => "no reply: the server is silent",
             NoReply::Closed => {
