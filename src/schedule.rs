@@ -42,6 +42,38 @@ pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use overhead::measure_overhead_ns;
 pub use until::{Precision, run_until};
 
+/// What a case has measured while it runs.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct LiveValues {
+    /// Time since the start of the run, or of the case.
+    pub elapsed_ns: u64,
+    /// Replies, or delivered messages.
+    pub messages: u64,
+    /// Their payload. That of an upload is what the server has received by its last report, or, without reports, what TCP
+    /// has delivered.
+    pub bytes: u64,
+    /// When the report with these bytes arrived, since the begin of the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_at_ns: Option<u64>,
+    /// Messages lost so far.
+    pub lost: u64,
+    /// Median round trip so far, within 13 %; that of the probe, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
+    /// The same for the 99th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    /// Completed share of the plan, 0 to 1, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// Expected time from the planned end until the last data arrives, if it is a second or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_ns: Option<u64>,
+    /// The rest of that, once the planned time is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_left_ns: Option<u64>,
+}
+
 /// Events while a plan runs.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -72,39 +104,15 @@ pub enum RunEvent<'a> {
         /// Payload of one message.
         message_bytes: u32,
     },
-    /// Sent every interval while a case runs. Counts start at the beginning of the case.
+    /// Sent every interval while a case runs. Counts start at the begin of the case.
     Progress {
         /// Index of the case in the plan, from 0.
         case: usize,
         /// Index of the repetition, from 0.
         repetition: u32,
-        /// Time since the start of the run, or of the case.
-        elapsed_ns: u64,
-        /// Replies, or delivered messages.
-        messages: u64,
-        /// Their payload. That of an upload is what the server has received by its last report, or, without reports, what TCP
-        /// has delivered.
-        bytes: u64,
-        /// When the report with these bytes arrived, since the begin of the load.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        bytes_at_ns: Option<u64>,
-        /// Messages lost so far.
-        lost: u64,
-        /// Median round trip so far, within 13 %; that of the probe, if there is one.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        p50_ns: Option<u64>,
-        /// The same for the 99th percentile.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        p99_ns: Option<u64>,
-        /// Completed share of the plan, 0 to 1, if it is known.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        share: Option<f64>,
-        /// Expected time from the planned end until the last data arrives, if it is a second or more.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        drain_ns: Option<u64>,
-        /// The rest of that, once the planned time is over.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        drain_left_ns: Option<u64>,
+        /// Its values so far.
+        #[serde(flatten)]
+        values: LiveValues,
     },
     /// A repetition of a case has figures.
     CaseEnds {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use linkgauge::report::{escape_json, measures_rate, printable, sparkline_glyphs};
-use linkgauge::schedule::{Observer, RunEvent};
+use linkgauge::schedule::{LiveValues, Observer, RunEvent};
 use linkgauge::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
 use super::output::{Messages, is_dash, is_reader_gone, print_error, print_message, supports_unicode};
@@ -70,20 +70,6 @@ impl EventWriter {
             _ => Ok(()),
         }
     }
-}
-
-/// The values of a progress event.
-#[derive(Clone, Copy, Default)]
-struct LiveValues {
-    elapsed_ns: u64,
-    messages: u64,
-    bytes: u64,
-    /// When these bytes had arrived, if that is not at the end of the interval.
-    bytes_at_ns: Option<u64>,
-    lost: u64,
-    p50_ns: Option<u64>,
-    p99_ns: Option<u64>,
-    drain_left_ns: Option<u64>,
 }
 
 /// The values of the current case.
@@ -196,31 +182,13 @@ impl ProgressDisplay {
         events.map_or(Ok(()), |mut events| events.finish())
     }
 
-    fn show_progress(&self, live: &mut LiveCase, event: &RunEvent) {
-        let &RunEvent::Progress {
-            elapsed_ns,
-            messages,
-            bytes,
-            bytes_at_ns,
-            lost,
-            p50_ns,
-            p99_ns,
-            share,
-            drain_ns,
-            drain_left_ns,
-            ..
-        } = event
-        else {
-            return;
-        };
-        if let Some(share) = share {
+    fn show_progress(&self, live: &mut LiveCase, values: &LiveValues) {
+        if let Some(share) = values.share {
             self.bar.set_position(STEPS_PER_CASE * live.done + (share * STEPS_PER_CASE as f64) as u64);
         }
-        live.expect_drain(drain_ns, drain_left_ns.is_some());
+        live.expect_drain(values.drain_ns, values.drain_left_ns.is_some());
         self.bar.set_prefix(live.total());
-        let values =
-            LiveValues { elapsed_ns, messages, bytes, bytes_at_ns, lost, p50_ns, p99_ns, drain_left_ns };
-        self.show_values(live, &values);
+        self.show_values(live, values);
     }
 
     fn show_values(&self, live: &mut LiveCase, values: &LiveValues) {
@@ -274,7 +242,7 @@ impl Observer for ProgressDisplay {
                 }
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
-            RunEvent::Progress { .. } => self.show_progress(&mut live, event),
+            RunEvent::Progress { values, .. } => self.show_progress(&mut live, values),
             RunEvent::Failed { reason, .. } => {
                 let is_new =
                     self.errors.lock().map_or(true, |mut errors| errors.insert((*reason).to_owned()));

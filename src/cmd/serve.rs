@@ -145,7 +145,8 @@ fn serve(flags: &Flags) -> Result<Status> {
     raise_open_file_limit();
     let server = Server::start(&urls, &service, &config.limits, &dialer)?;
     if !flags.quiet {
-        print_endpoints(&server, peer)?;
+        print_endpoints(&server, peer.name)?;
+        service.missing_listener(server.endpoints()).into_iter().for_each(print_message);
         if flags.urls.is_empty() {
             let open: Vec<String> =
                 urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
@@ -198,13 +199,13 @@ fn server_config(flags: &Flags) -> Result<ServerConfig> {
     })
 }
 
-fn print_endpoints(server: &Server, protocol: &protocol::Protocol) -> Result<()> {
-    let endpoints = server.endpoints();
+fn print_endpoints(server: &Server, protocol: &str) -> Result<()> {
     print_text(|stdout| {
-        endpoints.iter().try_for_each(|endpoint| writeln!(stdout, "serving {} on {endpoint}", protocol.name))
-    })?;
-    missing_listener(protocol, endpoints).into_iter().for_each(print_message);
-    Ok(())
+        server
+            .endpoints()
+            .iter()
+            .try_for_each(|endpoint| writeln!(stdout, "serving {protocol} on {endpoint}"))
+    })
 }
 
 /// Prints the refusals since the last call. Returns true if there were any.
@@ -237,20 +238,6 @@ fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'
 /// True if every link preserves message boundaries, so that the server knows message sizes.
 fn all_keep_message_boundaries(urls: &[Endpoint]) -> bool {
     urls.iter().all(|url| link::endpoint_caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
-}
-
-/// Which tests of iperf3 fail, because a test needs a listener that is missing: the control connection and the streams of a test
-/// have different transports.
-fn missing_listener(protocol: &protocol::Protocol, endpoints: &[Endpoint]) -> Option<String> {
-    let first = endpoints.first().filter(|_| protocol.name == "iperf3")?;
-    let mut schemes = protocol.default_ports.iter().map(|(scheme, _)| *scheme).enumerate();
-    let is_missing = |scheme: &str| endpoints.iter().all(|endpoint| endpoint.scheme() != scheme);
-    let (index, scheme) = schemes.find(|(_, scheme)| is_missing(scheme))?;
-    let missing = first.as_str().replacen(first.scheme(), scheme, 1);
-    Some(match index {
-        0 => format!("Each test fails: its control connection needs {missing} as well."),
-        _ => format!("Tests over {} fail: they need {missing} as well.", scheme.to_uppercase()),
-    })
 }
 
 /// How to get a server of a protocol that only devices speak.

@@ -6,7 +6,7 @@ use super::client::{HttpMeasurement, HttpResult, measure};
 use super::error::HttpError;
 use crate::clock::wall_clock_date;
 use crate::run::{AddedLatency, CaseResult, Environment, Failure, Figures, Run};
-use crate::schedule::{RunContext, RunEvent};
+use crate::schedule::{LiveValues, RunContext, RunEvent};
 
 /// Name of the protocol in documents and reports.
 const PROTOCOL: &str = "https";
@@ -47,23 +47,8 @@ fn run_case(index: usize, plan: &HttpMeasurement, context: &RunContext) -> CaseR
     let progress = |elapsed: Duration, bytes: u64| {
         let share = Some((elapsed.as_secs_f64() / plan.time.as_secs_f64()).min(1.0));
         let elapsed_ns = elapsed.as_nanos() as u64;
-        let (messages, lost, p50_ns, p99_ns) = (0, 0, None, None);
-        let (bytes_at_ns, drain_ns, drain_left_ns) = (None, None, None);
-        let event = RunEvent::Progress {
-            case,
-            repetition,
-            elapsed_ns,
-            messages,
-            bytes,
-            bytes_at_ns,
-            lost,
-            p50_ns,
-            p99_ns,
-            share,
-            drain_ns,
-            drain_left_ns,
-        };
-        observer.event(&event);
+        let values = LiveValues { elapsed_ns, bytes, share, ..LiveValues::default() };
+        observer.event(&RunEvent::Progress { case, repetition, values });
     };
     let measured = measure(plan, &context.dialer.cancel, &progress);
     let of = |figures: Figures| CaseResult {

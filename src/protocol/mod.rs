@@ -235,7 +235,7 @@ pub trait ClientSession: Send {
         Duration::ZERO
     }
 
-    /// What the server has moved so far, and when it said so, where it does. Called a few times a second while the flows run and
+    /// The last report of what the server has moved, and when it arrived, from servers that report. Called a few times a second while the flows run and
     /// while the server receives; never waits.
     fn moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
         None
@@ -459,6 +459,12 @@ pub trait Service: Send + Sync {
 
     /// First bytes of a client's request, if one client may send several; each gets its own party.
     fn opening_prefix(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// What clients cannot do if the server listens on these endpoints alone, and the endpoint that is missing.
+    fn missing_listener(&self, endpoints: &[Endpoint]) -> Option<String> {
+        let _ = endpoints;
         None
     }
 

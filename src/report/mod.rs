@@ -87,17 +87,20 @@ pub struct ReportOptions {
 
 impl Default for ReportOptions {
     fn default() -> ReportOptions {
-        ReportOptions {
-            colour: false,
-            width: 80,
-            unicode: true,
-            keeps_answer_whole: false,
-            detail: Detail::Summary,
-        }
+        ReportOptions::PLAIN
     }
 }
 
 impl ReportOptions {
+    /// The default: a summary in 80 columns without colours.
+    pub const PLAIN: ReportOptions = ReportOptions {
+        colour: false,
+        width: 80,
+        unicode: true,
+        keeps_answer_whole: false,
+        detail: Detail::Summary,
+    };
+
     /// The first line of a report: the answer. On a terminal it may become several.
     pub fn format_answer(&self, answer: &str) -> String {
         let width = if self.keeps_answer_whole { usize::MAX } else { self.width };

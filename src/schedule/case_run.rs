@@ -12,7 +12,7 @@ use super::default_pacing::apply_default_pacing;
 use super::flow_runner::{FlowEnd, LoadTimes, RanFlows, errors_of_lines, results_of, run_flows};
 use super::flow_threads::{FlowThreads, can_be_guests};
 use super::live::{LiveReport, LiveSums};
-use super::{RunContext, RunEvent, no_data, split};
+use super::{LiveValues, RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
 use crate::link::serial_line::UartErrors;
@@ -420,9 +420,7 @@ impl CaseRun {
         let shares = of_count.map(|share| share.min(until)).into_iter().chain(rest.into_iter().flatten());
         let share = shares.max_by(f64::total_cmp).map(|share| share.min(1.0));
         let CasePosition { case, repetition, .. } = self.position;
-        context.observer.event(&RunEvent::Progress {
-            case,
-            repetition,
+        let values = LiveValues {
             elapsed_ns,
             messages,
             bytes,
@@ -433,7 +431,8 @@ impl CaseRun {
             share,
             drain_ns,
             drain_left_ns,
-        });
+        };
+        context.observer.event(&RunEvent::Progress { case, repetition, values });
     }
 
     /// Checks the server's report and records the repetition. The first reason why it is incomplete is the error.

@@ -190,7 +190,7 @@ fn cpu_time_of_children(pid: &str) -> Duration {
 fn an_ssh_that_vanishes_costs_the_pairs_of_its_host() {
     let ssh = Ssh::start();
     let long =
-        "test.latency.time = \"300ms\"\ntest.throughput.time = \"60s\"\ntest.throughput.bit_rate = \"5G\"";
+        "test.latency.time = \"100ms\"\ntest.throughput.time = \"60s\"\ntest.throughput.bit_rate = \"5G\"";
     let pids = ssh.path("pids");
     // The process that is killed is that of the ssh client.
     let host = format!(
@@ -202,7 +202,7 @@ fn an_ssh_that_vanishes_costs_the_pairs_of_its_host() {
     let pid: i32 = wait_until("the ssh client", || std::fs::read_to_string(&pids).ok()?.trim().parse().ok());
     // The round trips are short and cost little; only the rates take as much time of a CPU.
     wait_until("the rates", || {
-        (cpu_time_of_children(&mesh.0.id().to_string()) > Duration::from_secs(2)).then_some(())
+        (cpu_time_of_children(&mesh.0.id().to_string()) > Duration::from_secs(1)).then_some(())
     });
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -73,13 +73,7 @@ fn published_tables_between_nodes_are_explained() {
     assert!(linx.segmented.is_none() && tipc.segmented.is_none(), "six sizes are too few for two lines");
 }
 
-const FULL: ReportOptions = ReportOptions {
-    colour: false,
-    width: 80,
-    unicode: true,
-    keeps_answer_whole: false,
-    detail: Detail::Full,
-};
+const FULL: ReportOptions = ReportOptions { detail: Detail::Full, ..ReportOptions::PLAIN };
 
 fn render(fits: Vec<SizeFit>) -> String {
     let mut out = Vec::new();

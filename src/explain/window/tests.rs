@@ -10,13 +10,7 @@ fn published_window() -> WindowModel {
     WindowModel::fit(&ModelInput::Study(&Study::by_name("loggernet").unwrap())).unwrap()
 }
 
-const FULL: ReportOptions = ReportOptions {
-    colour: false,
-    width: 80,
-    unicode: true,
-    keeps_answer_whole: false,
-    detail: Detail::Full,
-};
+const FULL: ReportOptions = ReportOptions { detail: Detail::Full, ..ReportOptions::PLAIN };
 
 fn render(window: &WindowModel) -> String {
     let mut out = Vec::new();

@@ -232,6 +232,19 @@ impl Service for Iperf3Service {
         CONTROL_BYTES
     }
 
+    /// The control connection of a test and its streams may have different transports.
+    fn missing_listener(&self, endpoints: &[Endpoint]) -> Option<String> {
+        let first = endpoints.first()?;
+        let mut schemes = super::PROTOCOL.default_ports.iter().map(|(scheme, _)| *scheme).enumerate();
+        let is_missing = |scheme: &str| endpoints.iter().all(|endpoint| endpoint.scheme() != scheme);
+        let (index, scheme) = schemes.find(|(_, scheme)| is_missing(scheme))?;
+        let missing = first.as_str().replacen(first.scheme(), scheme, 1);
+        Some(match index {
+            0 => format!("Each test fails: its control connection needs {missing} as well."),
+            _ => format!("Tests over {} fail: they need {missing} as well.", scheme.to_uppercase()),
+        })
+    }
+
     fn for_endpoint(&self, endpoint: &Endpoint, _all: &[Endpoint]) -> Option<Arc<dyn Service>> {
         let name = endpoint.option("congestion")?;
         Some(Arc::new(Iperf3Service {

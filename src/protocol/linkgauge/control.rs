@@ -75,7 +75,7 @@ pub(super) struct ControlConnection {
     frames: FrameCodec,
     /// Input of a stream that is not parsed yet.
     input: Vec<u8>,
-    /// What the server has moved, and when it said so.
+    /// The last report of what the server has moved, and when it arrived.
     moved: Option<(Time, MovedBytes)>,
 }
 

@@ -7,13 +7,7 @@ use crate::run::{
     CaseResult, EndEvidence, Evidence, Failure, FailureKind, MessageCounts, Placement, WarningCode,
 };
 
-const FULL: ReportOptions = ReportOptions {
-    colour: false,
-    width: 80,
-    unicode: true,
-    keeps_answer_whole: false,
-    detail: Detail::Full,
-};
+const FULL: ReportOptions = ReportOptions { detail: Detail::Full, ..ReportOptions::PLAIN };
 
 fn render_text(run: &Run, options: ReportOptions) -> String {
     let mut out = Vec::new();
