@@ -116,7 +116,6 @@ fn answer(case: &CaseResult) -> String {
     if can_lose(case) {
         text += &format!("; {}", loss_text(case));
     }
-    text += &drain_text(case);
     if let Some(marked) = ce_text(case) {
         text += &format!("; {marked}");
     }
@@ -132,23 +131,20 @@ fn answer(case: &CaseResult) -> String {
             (None, None) => format!("; RTT under load {} (p50)", brief_time(loaded)),
         };
     }
-    text
+    text + &drain_text(case)
 }
 
 /// A shorter drain needs no words.
 const MIN_STATED_DRAIN_NS: u64 = 1_000_000_000;
 
-/// `; the queue drained 7.20 s after the last byte was sent, included in rate and transferred`, where it took long.
+/// `; the queue drained for 7.20 s after the last byte was sent`, where it took long.
 fn drain_text(case: &CaseResult) -> String {
     let counts = &case.figures.counts;
     let has_rest = counts.sent > counts.received.saturating_add(counts.lost + u64::from(case.parallel));
-    let text = if has_rest { "had not drained" } else { "drained" };
+    let end = if has_rest { " and was not empty then" } else { "" };
     let drain = case.figures.delivery.drain_ns.filter(|drain_ns| *drain_ns >= MIN_STATED_DRAIN_NS);
     drain.map_or(String::new(), |drain_ns| {
-        let time = brief_time(drain_ns as f64);
-        format!(
-            "; the queue {text} {time} after the last byte was sent; rate and transferred include that time"
-        )
+        format!("; the queue drained for {} after the last byte was sent{end}", brief_time(drain_ns as f64))
     })
 }
 

@@ -621,3 +621,25 @@ fn directions_are_rows_of_one_table() {
         "{text}"
     );
 }
+
+#[test]
+fn a_long_drain_of_the_queue_is_stated() {
+    let mut run = sample_runs::full();
+    run.cases.retain(|case| case.workload == "throughput");
+    run.cases.truncate(1);
+    let first_line = |run: &Run| {
+        let whole = ReportOptions { keeps_answer_whole: true, ..ReportOptions::default() };
+        render_text(run, whole).lines().find(|line| line.contains("Mbit/s")).unwrap().to_owned()
+    };
+    let case = &mut run.cases[0];
+    case.figures.delivery.drain_ns = Some(999_999_999);
+    assert!(!first_line(&run).contains("drained"), "{}", first_line(&run));
+    let drained = "; the queue drained for 1.00 s after the last byte was sent";
+    let case = &mut run.cases[0];
+    case.figures.delivery.drain_ns = Some(1_000_000_000);
+    case.figures.counts.received = case.figures.counts.sent;
+    assert!(first_line(&run).contains(drained) && !first_line(&run).contains("not empty"));
+    let counts = &mut run.cases[0].figures.counts;
+    (counts.received, counts.lost) = (counts.sent / 2, 0);
+    assert!(first_line(&run).contains(&format!("{drained} and was not empty then")), "{}", first_line(&run));
+}
