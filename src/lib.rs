@@ -1,10 +1,10 @@
 //! linkgauge measures latency and throughput over any link: how long does a message take, how much gets through, what
 //! limits it, is that normal here, and has it changed?
 //!
-//! Features: `cli` (default) is the program, `tui` (default) its terminal view; `report` writes text, CSV and pages,
-//! explains, and holds the published studies; `store` saves runs in SQLite; `monitor` watches links; `mesh` measures every
-//! pair of many hosts, `fleet` with agents on a hub; `plan-files` reads plans from TOML. Without them the library measures, serves, runs the lab, and
-//! reads and writes run documents as JSON.
+//! This crate is the program, and the surface of the crates that it is made of (`crates/`). Features: `cli` (default) is the program,
+//! `tui` (default) its terminal view; `full` adds reports, explanations, the published studies, the store, monitors and meshes; `http`
+//! responsiveness over HTTP/2, `fleet` agents on a hub. Without them the library measures, serves, runs the lab, and reads and writes run
+//! documents as JSON.
 //!
 //! One measurement is one expression. Its error can be matched, and holds what was measured until a failure:
 //!
@@ -39,72 +39,36 @@
 //! These pages show what other programs can rely on. Further modules are public only for the program and the tests; they are
 //! hidden here and may change at any time, without a new major version.
 
-// Modules of a feature use items of other modules, which are dead code without it. All features together have none.
-#![cfg_attr(not(all(feature = "cli", feature = "fleet", feature = "http")), allow(dead_code, unused_imports))]
+#[doc(inline)]
+pub use linkgauge_engine::{schedule, serve};
+#[doc(inline)]
+pub use linkgauge_model::{endpoint, metric, plan, run, units, verdict};
 
-pub mod endpoint;
-pub mod metric;
-pub mod plan;
-pub mod run;
-pub mod schedule;
-pub mod serve;
-pub mod units;
-pub mod verdict;
-
-// For the program, the tests and the benches, which are crates of their own.
+// For the program, the tests and the benches.
+#[cfg(feature = "full")]
 #[doc(hidden)]
-pub mod clock;
+pub use linkgauge_analysis::{explain, import, report};
 #[doc(hidden)]
-pub mod consistency;
-#[cfg(feature = "report")]
-#[doc(hidden)]
-pub mod explain;
+pub use linkgauge_engine::{host, link, protocol, workload};
 #[cfg(feature = "fleet")]
 #[doc(hidden)]
-pub mod fleet;
-#[doc(hidden)]
-pub mod host;
+pub use linkgauge_fleet as fleet;
 #[cfg(feature = "http")]
 #[doc(hidden)]
-pub mod http2;
+pub use linkgauge_http as http2;
 #[doc(hidden)]
-pub mod import;
+pub use linkgauge_lab as lab;
 #[doc(hidden)]
-pub mod lab;
+pub use linkgauge_model::{clock, consistency, sample, spreadsheet, stats, traffic, warnings};
+#[cfg(feature = "full")]
 #[doc(hidden)]
-pub mod link;
-#[cfg(feature = "mesh")]
+pub use linkgauge_ops::{mesh, monitor};
+#[cfg(feature = "full")]
 #[doc(hidden)]
-pub mod mesh;
-#[cfg(feature = "monitor")]
+pub use linkgauge_store as store;
+#[cfg(feature = "full")]
 #[doc(hidden)]
-pub mod monitor;
-#[doc(hidden)]
-pub mod protocol;
-#[cfg(feature = "report")]
-#[doc(hidden)]
-pub mod report;
-#[doc(hidden)]
-pub mod sample;
-#[doc(hidden)]
-pub mod spreadsheet;
-#[doc(hidden)]
-pub mod stats;
-#[cfg(feature = "store")]
-#[doc(hidden)]
-pub mod store;
-#[cfg(feature = "report")]
-#[doc(hidden)]
-pub mod study;
-#[doc(hidden)]
-pub mod traffic;
-#[cfg(feature = "report")]
-#[doc(hidden)]
-pub mod twin;
-#[doc(hidden)]
-pub mod warnings;
-#[doc(hidden)]
-pub mod workload;
+pub use linkgauge_studies::{study, twin};
 
 pub use schedule::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use serve::{ServeError, Server, ServerBuilder};

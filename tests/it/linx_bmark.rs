@@ -20,7 +20,7 @@ use crate::program::{PATIENCE, Running, run};
 
 /// Frames of the benchmark's two nodes: true for those of the client's. Pings are left out.
 fn captured() -> Vec<(bool, Vec<u8>)> {
-    let text = include_str!("../../src/link/linx/captured/tcp.txt");
+    let text = include_str!("../../crates/engine/src/link/linx/captured/tcp.txt");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let frames = lines.map(|line| (line.starts_with('<'), hex(&line[2..])));
     frames.filter(|(_, frame)| !b"PQ".contains(&frame[0])).collect()

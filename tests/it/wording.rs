@@ -8,17 +8,17 @@ const RETIRED: &str = include_str!("retired_words.txt");
 /// Places that need a retired word: the path, the phrase, and a text of the line that shows the right sense.
 const ALLOWED: &[(&str, &str, &str)] = &[
     // Former names, which are still read.
-    ("src/run/old_names.rs", "far end", "ttl_at_far_end"),
+    ("crates/model/src/run/old_names.rs", "far end", "ttl_at_far_end"),
     ("tests/it/old_documents.rs", "far end", "ttl_at_far_end"),
     // A row of a published table.
-    ("src/report/chart/study.rs", "time-out", "\"time-out\""),
-    ("src/study/tests.rs", "time-out", "row(\"time-out\")"),
+    ("crates/analysis/src/report/chart/study.rs", "time-out", "\"time-out\""),
+    ("crates/studies/src/study/tests.rs", "time-out", "row(\"time-out\")"),
     // A generation of Wi-Fi.
-    ("src/host/radio/nl80211.rs", "he", "RATE_INFO_HE_MCS"),
-    ("src/host/radio/nl80211.rs", "he", "    He,"),
-    ("src/host/radio/nl80211.rs", "he", "WifiGeneration::He"),
+    ("crates/engine/src/host/radio/nl80211.rs", "he", "RATE_INFO_HE_MCS"),
+    ("crates/engine/src/host/radio/nl80211.rs", "he", "    He,"),
+    ("crates/engine/src/host/radio/nl80211.rs", "he", "WifiGeneration::He"),
     // A method of the standard library.
-    ("src/link/linx/node_connection.rs", "exchange", "compare_exchange"),
+    ("crates/engine/src/link/linx/node_connection.rs", "exchange", "compare_exchange"),
 ];
 
 fn root() -> &'static Path {
@@ -27,8 +27,18 @@ fn root() -> &'static Path {
 
 /// Source text, documents, plans and pinned output.
 fn text_files() -> Vec<PathBuf> {
-    const FOLDERS: [&str; 9] =
-        ["src", "docs", "tests", "fuzz/src", "fuzz/fuzz_targets", "benches", "examples", "papers", "schema"];
+    const FOLDERS: [&str; 10] = [
+        "src",
+        "crates",
+        "docs",
+        "tests",
+        "fuzz/src",
+        "fuzz/fuzz_targets",
+        "benches",
+        "examples",
+        "papers",
+        "schema",
+    ];
     const ENDINGS: [&str; 10] = ["rs", "md", "toml", "trycmd", "txt", "html", "js", "py", "json", "sh"];
     let documents = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md"];
     let mut files: Vec<PathBuf> = documents.iter().map(|name| root().join(name)).collect();

@@ -1,4 +1,4 @@
-//! Which file of `src` uses which, from the paths in its code, and the circles among them.
+//! Which file of a crate uses which, from the paths in its code, and the circles among them.
 //!
 //! A name that a module re-exports counts as a use of the file that defines it. A module and its submodules are one unit:
 //! what a child takes from its parents is not counted, because `mod.rs` lists its children.
@@ -10,12 +10,12 @@ use super::Source;
 /// The path of a module from the root of the crate.
 type Module = Vec<String>;
 
-/// Files that use each other in a circle, each group sorted.
-pub fn circles(sources: &[Source]) -> Vec<Vec<String>> {
+/// Files of the crate in `folder` that use each other in a circle, each group sorted.
+pub fn circles(folder: &str, sources: &[Source]) -> Vec<Vec<String>> {
     let files: BTreeMap<Module, &Source> = sources
         .iter()
-        .filter(|source| source.path != "src/main.rs" && !source.path.ends_with("/tests.rs"))
-        .map(|source| (module_of(&source.path), source))
+        .filter(|source| !source.path.ends_with("/main.rs") && !source.path.ends_with("/tests.rs"))
+        .map(|source| (module_of(folder, &source.path), source))
         .collect();
     let graph = Graph::new(&files);
     let uses: BTreeMap<&Module, BTreeSet<Module>> =
@@ -26,14 +26,13 @@ pub fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     for module in files.keys().filter(|module| reached[module].contains(module)) {
         let circle =
             files.keys().filter(|other| reached[module].contains(other) && reached[other].contains(module));
-        circles
-            .insert(circle.map(|module| files[module].path.trim_start_matches("src/").to_owned()).collect());
+        circles.insert(circle.map(|module| files[module].path.clone()).collect());
     }
     circles.into_iter().collect()
 }
 
-fn module_of(path: &str) -> Module {
-    let inner = path.trim_start_matches("src/").trim_end_matches(".rs");
+fn module_of(folder: &str, path: &str) -> Module {
+    let inner = path.trim_start_matches(folder).trim_start_matches('/').trim_end_matches(".rs");
     let mut module: Module = inner.split('/').map(str::to_owned).collect();
     if module.last().is_some_and(|last| last == "mod" || last == "lib") {
         module.pop();

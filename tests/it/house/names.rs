@@ -1,17 +1,17 @@
-//! One name, one meaning: a type name is defined once in the whole crate. And which modules other programs may rely on.
+//! One name, one meaning: a type name is defined once in all crates.
 
 use std::collections::BTreeMap;
 
-use super::{none, sources};
+use super::{none, product_sources};
 
 /// Names that many modules define, each for itself, and why.
 const OF_A_MODULE: [(&str, &str); 2] = [
     ("Flags", "the flags of the command that the module implements (src/cmd)"),
-    ("Options", "the options in the URL of the transport that the module implements (src/link)"),
+    (
+        "Options",
+        "the options in the URL of the transport that the module implements (crates/engine/src/link)",
+    ),
 ];
-
-/// The modules that the pages of the library show. The others are public for the program and the tests only.
-const DOCUMENTED: [&str; 8] = ["endpoint", "metric", "plan", "run", "schedule", "serve", "units", "verdict"];
 
 /// The types that a text defines. Associated types of traits belong to their trait.
 fn defined_types(code: &str) -> impl Iterator<Item = &str> {
@@ -33,7 +33,7 @@ fn defined_types(code: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn a_type_name_has_one_meaning() {
     let mut definitions: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let sources = sources("src");
+    let sources = product_sources();
     for source in &sources {
         for name in defined_types(source.product()) {
             definitions.entry(name.to_owned()).or_default().push(source.path.clone());
@@ -48,23 +48,6 @@ fn a_type_name_has_one_meaning() {
     none(
         twice.map(|(name, paths)| format!("{name}: {}", paths.join(", "))).collect(),
         "Several types have this name. Give each the name of what it means (glossary of ARCHITECTURE.md).",
-    );
-}
-
-#[test]
-fn the_documented_modules_are_few() {
-    let sources = sources("src");
-    let library = sources.iter().find(|source| source.path == "src/lib.rs").unwrap();
-    let lines: Vec<&str> = library.code.lines().collect();
-    let shown = lines.iter().enumerate().filter_map(|(index, line)| {
-        let name = line.strip_prefix("pub mod ")?.trim_end_matches(';');
-        let mut attributes = lines[..index].iter().rev().take_while(|line| line.starts_with("#["));
-        (!attributes.any(|line| *line == "#[doc(hidden)]")).then_some(name)
-    });
-    assert_eq!(
-        shown.collect::<Vec<_>>(),
-        DOCUMENTED,
-        "A module of the library that other programs need not rely on is hidden: #[doc(hidden)]"
     );
 }
 

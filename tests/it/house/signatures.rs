@@ -1,11 +1,14 @@
 //! Rules about signatures: errors have kinds that a program can match, and a call names what a boolean would hide.
 
-use super::{none, sources};
+use super::{none, product_sources};
 
 /// Files whose functions may return a text as their error, and why.
 const TEXT_ERRORS: [(&str, &str); 2] = [
-    ("src/explain/live/findings.rs", "the reason why a cause cannot be tested is a cell of the report"),
-    ("src/explain/live/rate/trials.rs", "the same for a setting"),
+    (
+        "crates/analysis/src/explain/live/findings.rs",
+        "the reason why a cause cannot be tested is a cell of the report",
+    ),
+    ("crates/analysis/src/explain/live/rate/trials.rs", "the same for a setting"),
 ];
 
 /// The parts of a list between its brackets. `text` begins behind the opening one.
@@ -39,7 +42,7 @@ fn line_of(code: &str, at: usize) -> usize {
 #[test]
 fn errors_have_kinds() {
     let mut wrong = Vec::new();
-    for source in sources("src") {
+    for source in product_sources() {
         let code = source.product();
         if TEXT_ERRORS.iter().any(|(path, _)| *path == source.path) {
             continue;
@@ -146,7 +149,7 @@ fn literal_booleans(code: &str, functions: &[Switched]) -> Vec<usize> {
 
 #[test]
 fn calls_name_what_a_boolean_would_hide() {
-    let sources = sources("src");
+    let sources = product_sources();
     let functions: Vec<Switched> =
         sources.iter().flat_map(|source| switched_functions(source.product())).collect();
     let mut found = Vec::new();

@@ -1,0 +1,319 @@
+//! The catalogue of causes: one file a family, one entry a cause.
+//!
+//! A family is what the probe can separate. An entry says where the cause applies, how its signature looks, which counter
+//! agrees with it, which setting proves it, and how to fix it. `live` applies the entries; `docs/explain.md` shows them.
+
+use linkgauge_engine::link::{self, Caps};
+use linkgauge_model::endpoint::Endpoint;
+
+mod clocks;
+mod host;
+mod idle;
+mod load;
+mod loss;
+mod per_byte;
+mod server;
+mod timers;
+mod window;
+
+/// Causes that one test separates from others.
+pub struct CauseFamily {
+    /// One word.
+    pub name: &'static str,
+    /// What its causes have in common, and how the probe shows it.
+    pub summary: &'static str,
+    /// Its causes. Of several that fit one finding, the first that applies is named.
+    pub causes: &'static [Cause],
+}
+
+/// All families, in the order of the documents.
+pub static FAMILIES: &[CauseFamily] = &[
+    clocks::FAMILY,
+    timers::FAMILY,
+    per_byte::FAMILY,
+    idle::FAMILY,
+    load::FAMILY,
+    loss::FAMILY,
+    host::FAMILY,
+    server::FAMILY,
+    window::FAMILY,
+];
+
+/// All causes with their families.
+pub(crate) fn all() -> impl Iterator<Item = (&'static CauseFamily, &'static Cause)> {
+    FAMILIES.iter().flat_map(|family| family.causes.iter().map(move |cause| (family, cause)))
+}
+
+/// Whether the cause of this name takes no time by itself, see [`Signature::Tick`].
+pub(crate) fn is_tick(id: &str) -> bool {
+    all().any(|(_, cause)| cause.id == id && matches!(cause.signature, Signature::Tick { .. }))
+}
+
+/// Whether the cause of this name makes some requests much slower, rather than all of them a little.
+pub(crate) fn slows_some_requests(id: &str) -> bool {
+    let is_rare = |cause: &Cause| match cause.signature {
+        Signature::PeriodicPauses { .. }
+        | Signature::RandomPauses
+        | Signature::Timer { .. }
+        | Signature::CharacterTimer { .. } => true,
+        Signature::Idle { from_ms } => from_ms >= 1.0,
+        _ => cause.knob == Knob::Pin,
+    };
+    all().any(|(_, cause)| cause.id == id && is_rare(cause))
+}
+
+/// A reason why a link is slow.
+pub struct Cause {
+    /// Stable name in documents for programs.
+    pub id: &'static str,
+    /// Name for people.
+    pub name: &'static str,
+    /// Whether the cause can occur on such a link.
+    pub(crate) applies: fn(&Target) -> bool,
+    /// How it looks in the samples.
+    pub(crate) signature: Signature,
+    /// Where the system counts it, as text.
+    pub counter: Option<&'static str>,
+    /// The setting that proves it.
+    pub knob: Knob,
+    /// What to do about it.
+    pub remedy: &'static str,
+    /// How it is produced on purpose.
+    pub plant: Plant,
+}
+
+/// How a cause looks in the samples of the probe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Signature {
+    /// Replies arrive at one phase of a period. Without periods: of any.
+    Clock {
+        /// Known periods in milliseconds.
+        periods_ms: &'static [f64],
+    },
+    /// The same, but by itself the period costs nothing: other causes round their time up to it.
+    Tick {
+        /// Known periods in milliseconds.
+        periods_ms: &'static [f64],
+    },
+    /// A share of the requests takes longer by a known time, or all of them do.
+    Timer {
+        /// The time in milliseconds.
+        delay_ms: f64,
+        /// Its tolerance in milliseconds.
+        tolerance_ms: f64,
+    },
+    /// The same, as a number of characters on the line.
+    CharacterTimer {
+        /// Characters.
+        characters: f64,
+    },
+    /// Latency grows with the pause before the request.
+    Idle {
+        /// Least difference between long and short pauses, in milliseconds; the shorter belongs to the next cause.
+        from_ms: f64,
+    },
+    /// A few requests take much longer, at one phase of a period.
+    PeriodicPauses {
+        /// Known periods in milliseconds; none: any.
+        periods_ms: &'static [f64],
+    },
+    /// A few requests take much longer, at random.
+    RandomPauses,
+    /// All requests take longer than their serial line needs.
+    LineExcess,
+    /// None that round trips show.
+    Hidden,
+}
+
+/// The setting that removes a cause, so that its effect can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knob {
+    /// Another value of an option of the URL.
+    UrlOption {
+        /// Its name.
+        name: &'static str,
+        /// The value that removes the cause.
+        value: &'static str,
+    },
+    /// Another value of a setting of the device, for all programs; only if the user allows it.
+    DeviceSetting {
+        /// Its name in sysfs.
+        name: &'static str,
+        /// The value that removes the cause.
+        value: &'static str,
+    },
+    /// Waiting by polling.
+    BusyPoll,
+    /// Measuring threads on the CPU with the least other load.
+    Pin,
+    /// No sleep states of the CPUs: a request to the kernel, withdrawn when the file is closed.
+    CpuWakeLatency,
+    /// Larger messages: the slope of latency over size.
+    MessageSize,
+    /// A setting of a transfer: the effect on its rate.
+    Rate(RateKnob),
+    /// None here. Says why, and what would prove it.
+    Missing(&'static str),
+}
+
+/// A setting of a transfer, in the order in which they are tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RateKnob {
+    /// No limit of the kernel's pacing.
+    Pacing,
+    /// Another receive buffer.
+    ReceiveBuffer,
+    /// Another send buffer.
+    SendBuffer,
+    /// Acknowledgements without delay.
+    Acknowledgements,
+    /// Less load than the link carries: queues and losses vanish.
+    LowerRate,
+    /// Several connections.
+    Connections,
+    /// Another congestion control.
+    CongestionControl,
+    /// Another message size.
+    MessageSize,
+}
+
+impl RateKnob {
+    /// For documents.
+    pub fn summary(self) -> &'static str {
+        match self {
+            RateKnob::Pacing => "no pacing rate",
+            RateKnob::ReceiveBuffer => "another receive buffer",
+            RateKnob::SendBuffer => "another send buffer",
+            RateKnob::Acknowledgements => "`quickack=1` at the receiver",
+            RateKnob::LowerRate => "80 % of the rate",
+            RateKnob::Connections => "4 connections",
+            RateKnob::CongestionControl => "`?congestion=bbr`",
+            RateKnob::MessageSize => "another message size",
+        }
+    }
+}
+
+/// An option of the URL that sets the time of a cause, so that its effect can be measured at several values.
+pub(crate) struct Dose {
+    /// The cause, by its name in the catalogue.
+    pub(crate) cause: &'static str,
+    /// The option.
+    pub(crate) option: &'static str,
+    /// Its values: as written, and in ns.
+    pub(crate) values: &'static [(&'static str, f64)],
+}
+
+/// All doses. Other values of the other causes need the other host.
+pub(crate) static DOSES: &[Dose] = &[Dose {
+    cause: "delayed_ack_nagle",
+    option: "delack_max",
+    values: &[("5ms", 5e6), ("12ms", 12e6), ("20ms", 20e6), ("32ms", 32e6)],
+}];
+
+/// Settings of a device that remove a cause as well as its knob does: cause, name, value. They are tested where the user allows
+/// them.
+pub(crate) static DEVICE_SETTINGS: &[(&str, &str, &str)] = &[("usb_latency_timer", "latency_timer", "1")];
+
+/// How a cause is produced on purpose, to test that it is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// By this command.
+    Lab(&'static str),
+    /// Not with software, for this reason.
+    NotHere(&'static str),
+}
+
+/// What is known about the link before it is measured.
+pub(crate) struct Target {
+    /// Its address.
+    pub(crate) endpoint: Endpoint,
+    /// What the link supports.
+    pub(crate) caps: Caps,
+    /// The server runs on this host.
+    pub(crate) is_local: bool,
+    /// Options of the transport.
+    options: &'static [(&'static str, &'static str)],
+}
+
+impl Target {
+    /// The link at an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// The endpoint is invalid.
+    pub fn new(endpoint: Endpoint, is_local: bool) -> Result<Target, link::LinkError> {
+        let fail = |fault| link::LinkError::new(&endpoint, fault);
+        let caps = link::endpoint_caps(&endpoint).map_err(fail)?;
+        let options = link::find_transport(&endpoint).map_err(fail)?.options;
+        Ok(Target { endpoint, caps, is_local, options })
+    }
+
+    /// Whether the transport has this option.
+    pub(crate) fn has_option(&self, name: &str) -> bool {
+        self.options.iter().any(|(known, _)| *known == name)
+    }
+
+    /// The port of the server, if it runs on this host and the endpoint names the port.
+    pub(crate) fn local_port(&self) -> Option<u16> {
+        self.endpoint.host_port().ok().filter(|_| self.is_local).and_then(|(_, port)| port)
+    }
+
+    /// Whether the link acknowledges data as TCP does.
+    pub(crate) fn has_delayed_acknowledgements(&self) -> bool {
+        self.has_option("nodelay")
+    }
+
+    /// Whether a network connection leads to a serial line.
+    pub(crate) fn is_device_server(&self) -> bool {
+        self.caps.link_rate.is_some() && self.has_option("family")
+    }
+
+    /// Whether the link crosses a network between hosts.
+    pub(crate) fn is_remote(&self) -> bool {
+        !self.is_local && self.caps.link_rate.is_none()
+    }
+}
+
+const ANYWHERE: fn(&Target) -> bool = |_| true;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_cause_is_complete_and_unique() {
+        let mut ids = BTreeSet::new();
+        for (family, cause) in all() {
+            assert!(ids.insert(cause.id), "{} twice", cause.id);
+            assert!(cause.id.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{}", cause.id);
+            assert!(!cause.name.is_empty() && !cause.remedy.is_empty() && !family.summary.is_empty());
+            assert!(!cause.remedy.ends_with('.') && cause.name.chars().count() <= 44, "{}", cause.id);
+            let is_found = cause.signature != Signature::Hidden
+                || cause.counter.is_some()
+                || !matches!(cause.knob, Knob::Missing(_));
+            assert!(is_found, "nothing shows {}", cause.id);
+        }
+        assert!(ids.len() >= 30, "{}", ids.len());
+        assert!(DEVICE_SETTINGS.iter().all(|(cause, ..)| ids.contains(cause)));
+        assert!(DOSES.iter().all(|dose| ids.contains(dose.cause) && dose.values.len() >= 3));
+    }
+
+    #[test]
+    fn links_differ_in_their_causes() {
+        let applies = |url: &str, id: &str| {
+            let target = Target::new(url.parse().unwrap(), true).unwrap();
+            all().any(|(_, cause)| cause.id == id && (cause.applies)(&target))
+        };
+        assert!(applies("tcp://127.0.0.1:7333", "delayed_ack_nagle"));
+        assert!(!applies("udp://127.0.0.1:7333", "delayed_ack_nagle"));
+        assert!(
+            applies("tcp://127.0.0.1:7333?nodelay=0", "nagle_here")
+                && !applies("tcp://127.0.0.1:7333", "nagle_here")
+        );
+        assert!(applies("serial:///dev/ttyS0?baud=9600", "usb_latency_timer"));
+        assert!(applies("tcp://127.0.0.1:7333?baud=9600", "device_server_packing"));
+        assert!(!applies("tcp://127.0.0.1:7333", "device_server_packing"));
+    }
+}

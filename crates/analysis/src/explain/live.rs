@@ -1,0 +1,462 @@
+//! Explains a link by measuring it: screen, suspects, proofs.
+//!
+//! The screen measures round trips with and without pauses. Suspects are causes of the catalogue that the screen shows, or
+//! that can be tested cheaply. The proof changes one setting at a time, in pairs with the baseline. What is only seen is
+//! never called proved.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::rc::Rc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::causes::Target;
+use linkgauge_engine::host::local_server::LocalServer;
+use linkgauge_engine::link::Dialer;
+use linkgauge_engine::schedule;
+use linkgauge_engine::workload::latency;
+use linkgauge_model::clock::{Time, wall_clock_date};
+use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::{Case, CaseSpec, OneOrMany, Plan};
+use linkgauge_model::run::TOOL;
+use linkgauge_model::stats::{Interval, SplitMix64};
+use linkgauge_model::units::{Bytes, format_plural};
+
+mod accounting;
+mod blocks;
+mod findings;
+mod prove;
+pub mod rate;
+mod screen;
+mod signatures;
+
+pub use accounting::{Accounting, Stage};
+use blocks::{BlockRunner, Change};
+use findings::{Allowed, Suspect};
+pub(crate) use prove::DoseResponse;
+use prove::Trial;
+use screen::Screen;
+
+/// Schema of the document.
+pub(crate) const SCHEMA: &str = "linkgauge.explain.v1";
+
+/// Default time of an explanation.
+pub const DEFAULT_BUDGET: Duration = Duration::from_secs(60);
+
+/// Default message size: several writes of a split reply, one packet of any link.
+const DEFAULT_MESSAGE_BYTES: u32 = 64;
+/// The same on serial lines, where each byte takes long.
+const DEFAULT_MESSAGE_BYTES_ON_LINES: u32 = 1;
+/// Suspects that are tested at most; more share the time.
+const MAX_SUSPECTS: usize = 8;
+/// Share of the budget for the proofs, for all proved causes together, and for the doses.
+const PROVE_SHARE: f64 = 0.52;
+const COMBINED_SHARE: f64 = 0.1;
+const DOSE_SHARE: f64 = 0.04;
+
+/// Makes a change like `rx_trig_bytes=1` to the device of the link, which lasts until the returned value is dropped.
+pub type ChangeDevice = dyn Fn(&str) -> Result<Box<dyn Any>, LiveError>;
+
+/// Changes settings of a device that all programs share, as far as the user allows it. The program restores them, also
+/// after a crash.
+#[derive(Clone)]
+pub struct DeviceChanger {
+    /// The settings that may change, by name.
+    pub names: Vec<String>,
+    /// Makes the change.
+    pub make: Rc<ChangeDevice>,
+}
+
+impl DeviceChanger {
+    fn change(&self, setting: &str) -> Result<Box<dyn Any>, LiveError> {
+        (self.make)(setting)
+    }
+}
+
+impl fmt::Debug for DeviceChanger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceChanger").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// What to explain.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// The link.
+    pub endpoint: Endpoint,
+    /// What the remote speaks, or `auto`.
+    pub protocol: String,
+    /// Options of the protocol.
+    pub protocol_options: BTreeMap<String, String>,
+    /// Message size; `None`: 64 bytes, 1 byte on a serial line.
+    pub message_bytes: Option<u32>,
+    /// Time for the whole explanation.
+    pub budget: Duration,
+    /// The secret that the server requires.
+    pub token: Option<String>,
+    /// Changes settings of the device; `None`: they stay as they are.
+    pub change_device: Option<DeviceChanger>,
+    /// The same seed makes the same pauses and the same order.
+    pub seed: u64,
+}
+
+impl LiveOptions {
+    /// The defaults for an endpoint.
+    pub fn new(endpoint: Endpoint) -> LiveOptions {
+        LiveOptions {
+            endpoint,
+            protocol: "auto".to_owned(),
+            protocol_options: BTreeMap::new(),
+            message_bytes: None,
+            budget: DEFAULT_BUDGET,
+            token: None,
+            change_device: None,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a link could not be explained.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LiveError {
+    /// A setting is invalid, or the link or the protocol does not support it.
+    #[error("{0}")]
+    InvalidCase(String),
+    /// The link could not be measured.
+    #[error("{0}")]
+    Measurement(String),
+    /// The cancel flag of the dialer was set before the screen had ended.
+    #[error("interrupted before there was enough to explain. Try: a shorter --time")]
+    Interrupted,
+}
+
+impl LiveError {
+    fn invalid(error: impl Display) -> LiveError {
+        LiveError::InvalidCase(error.to_string())
+    }
+}
+
+/// What is known about a cause. The words are never mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CauseVerdict {
+    /// Its setting was changed, and the effect has an interval that excludes none.
+    Proved,
+    /// The samples show its signature.
+    Seen,
+    /// A counter of the system agrees with it.
+    Counted,
+    /// It was tested, and the data decide nothing.
+    NotShown,
+    /// Something points at it, but nothing here can test it.
+    CannotTest,
+    /// Its setting was changed without effect.
+    RuledOut,
+}
+
+impl CauseVerdict {
+    /// Whether the cause takes part of the time, as far as is known.
+    pub fn is_found(self) -> bool {
+        matches!(self, CauseVerdict::Proved | CauseVerdict::Seen | CauseVerdict::Counted)
+    }
+
+    /// As printed.
+    pub fn label(self) -> &'static str {
+        match self {
+            CauseVerdict::Proved => "proved",
+            CauseVerdict::Seen => "seen",
+            CauseVerdict::Counted => "counted",
+            CauseVerdict::NotShown => "not shown",
+            CauseVerdict::CannotTest => "cannot be tested here",
+            CauseVerdict::RuledOut => "ruled out",
+        }
+    }
+}
+
+/// A cause and what is known about it here. Its effect is a part of the round trip, or a change of the rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CauseFinding<E = DelayEffect> {
+    /// Name in the catalogue.
+    pub id: &'static str,
+    /// Its family.
+    pub family: &'static str,
+    /// Name for people.
+    pub name: &'static str,
+    /// What is known.
+    pub verdict: CauseVerdict,
+    /// Its effect.
+    #[serde(flatten)]
+    pub effect: E,
+    /// The reasons, in words.
+    pub evidence: Vec<String>,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// What a cause does to the round trip.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DelayEffect {
+    /// How much of the median round trip it takes, in ns. Estimated from the samples unless proved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ns: Option<f64>,
+    /// 95 % interval of the cost, of tested causes; limits of the cost if the samples leave it open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost_interval_ns: Option<Interval>,
+    /// p-value of the signed-rank test, corrected for the number of tests (Holm).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
+    /// Median round trip of the baseline and with the changed setting, pair by pair, in ns; of `run_queue` the mean.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pairs_ns: Vec<[f64; 2]>,
+    /// How the round trip follows the value of the setting, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dose: Option<DoseResponse>,
+}
+
+/// All proved settings at once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct CombinedEffect {
+    /// What the causes cost together, in ns.
+    pub(crate) cost_ns: f64,
+    /// 95 % interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost_interval_ns: Option<Interval>,
+    /// The cost together minus the sum of the single costs, in ns.
+    pub(crate) interaction_ns: f64,
+}
+
+/// The explanation of a link.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// `SCHEMA`.
+    pub schema: &'static str,
+    /// The program and version.
+    pub tool: &'static str,
+    /// Start.
+    pub started: Timestamp,
+    /// Duration.
+    pub elapsed_ns: u64,
+    /// The user interrupted before all was tested.
+    pub interrupted: bool,
+    /// The link, as typed.
+    pub endpoint: String,
+    /// What the remote spoke.
+    pub protocol: String,
+    /// Message size.
+    pub message_bytes: u32,
+    /// Requested time.
+    pub(crate) budget_ns: u64,
+    /// Median round trip of one request after the other, in ns: what is explained.
+    pub median_ns: f64,
+    /// The fastest round trip, in ns.
+    pub(crate) fastest_ns: f64,
+    /// Round trips of the screen, and those without a reply.
+    pub requests: u64,
+    /// Requests without a reply.
+    pub lost: u64,
+    /// Mean of the random pauses of the screen, in ns.
+    pub(crate) mean_pause_ns: u64,
+    /// Pairs of each test that fitted into the time. 0: nothing was tested.
+    pub pairs: u32,
+    /// Pairs that were planned.
+    pub(crate) planned_pairs: u32,
+    /// The causes, the most expensive first within each verdict.
+    pub causes: Vec<CauseFinding>,
+    /// If several causes are proved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) combined: Option<CombinedEffect>,
+    /// The part of the median that no cause explains, in ns.
+    pub unexplained_ns: f64,
+    /// The parts of the round trips without a pause.
+    pub accounting: Accounting,
+}
+
+/// Explains the link, and reports its phase and the completed share (0 to 1) to `progress`.
+///
+/// # Errors
+///
+/// The link cannot be measured. An interrupt after the screen returns what is known until then.
+pub fn explain_live(
+    options: &LiveOptions,
+    dialer: &Dialer,
+    progress: &dyn Fn(&str, f64),
+) -> Result<Explanation, LiveError> {
+    let (started, began) = (wall_clock_date(), dialer.now());
+    let target = Target::new(options.endpoint.clone(), dialer.is_local(&options.endpoint));
+    let target = target.map_err(LiveError::invalid)?;
+    let (case, can_resize) = base_case(options, &target)?;
+    let (token, change_device) = (options.token.clone(), options.change_device.clone());
+    let server = target.local_port().and_then(LocalServer::on_port);
+    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case, server };
+    progress("measuring round trips", 0.0);
+    let screen = Screen::measure(&runner, options.budget, options.seed)?;
+    // Detected once, and some protocols choose the size.
+    runner.case.protocol.clone_from(&screen.closed.result.protocol);
+    let message_bytes = screen.closed.result.message_bytes;
+
+    let allowed = Allowed { options, can_resize };
+    let mut suspects = findings::suspects(&screen, &target, &allowed);
+    let random = &mut SplitMix64::new(options.seed);
+    let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
+    let (mut is_interrupted, pairs) = proving.prove(&mut suspects, random)?;
+    findings::use_cost_of_bytes(&mut suspects, &screen, &target, &allowed);
+    let combined = match is_interrupted {
+        true => None,
+        false => {
+            is_interrupted = proving.measure_doses(&mut suspects, &target, random)?;
+            proving.combine(&suspects, random)?
+        }
+    };
+    is_interrupted |= dialer.cancel.load(std::sync::atomic::Ordering::Relaxed);
+    let baseline_ns = suspects.iter().find_map(Suspect::baseline_ns);
+    let median_ns = baseline_ns.unwrap_or_else(|| screen.median_ns());
+    let causes = findings::findings(suspects, &screen, median_ns);
+    let unexplained_ns = unexplained_ns(median_ns, &causes, combined.as_ref());
+    Ok(Explanation {
+        schema: SCHEMA,
+        tool: TOOL,
+        started,
+        elapsed_ns: dialer.now().since(began).as_nanos() as u64,
+        interrupted: is_interrupted,
+        endpoint: options.endpoint.to_string(),
+        protocol: screen.closed.result.protocol.clone(),
+        message_bytes,
+        budget_ns: options.budget.as_nanos() as u64,
+        median_ns,
+        fastest_ns: screen.fastest_ns(),
+        requests: screen.replies() + screen.lost(),
+        lost: screen.lost(),
+        mean_pause_ns: screen.mean_pause.as_nanos() as u64,
+        pairs,
+        planned_pairs: prove::ROUNDS as u32,
+        causes,
+        combined,
+        unexplained_ns,
+        accounting: accounting::account(&screen),
+    })
+}
+
+/// The case of the baseline, and whether its message size may change.
+fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), LiveError> {
+    let largest =
+        target.caps.max_message_bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+    let usual = match target.caps.link_rate {
+        Some(_) => DEFAULT_MESSAGE_BYTES_ON_LINES,
+        None => DEFAULT_MESSAGE_BYTES,
+    };
+    let bytes = options.message_bytes.unwrap_or(usual.min(largest));
+    let with_size = |bytes: Option<u32>| -> Result<Case, LiveError> {
+        let spec = CaseSpec {
+            url: Some(OneOrMany::One(options.endpoint.clone())),
+            protocol: Some(options.protocol.clone()),
+            protocol_options: options.protocol_options.clone(),
+            workload: Some(latency::WORKLOAD.name.to_owned()),
+            size: bytes.map(|bytes| OneOrMany::One(Bytes(bytes.into()))),
+            ..CaseSpec::default()
+        };
+        let case = spec.expand().map_err(LiveError::invalid)?.swap_remove(0);
+        let plan = Plan::new(vec![case.clone()]).map_err(LiveError::invalid)?;
+        schedule::check(plan).map(|_| case).map_err(LiveError::invalid)
+    };
+    match with_size(Some(bytes)) {
+        Ok(case) => Ok((case, true)),
+        // The protocol determines the size.
+        Err(_) if options.message_bytes.is_none() => Ok((with_size(None)?, false)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The proofs of the suspects.
+struct Proving<'a> {
+    runner: &'a BlockRunner,
+    options: &'a LiveOptions,
+    screen: &'a Screen,
+    progress: &'a dyn Fn(&str, f64),
+    began: Time,
+}
+
+impl Proving<'_> {
+    /// A share of the budget, less if only `left_share` minus the time so far is left, but at least half of it.
+    fn time_for(&self, share: f64, left_share: f64) -> Duration {
+        let planned = self.options.budget.mul_f64(share);
+        let elapsed = self.runner.dialer.now().since(self.began);
+        let left = self.options.budget.mul_f64(left_share).saturating_sub(elapsed);
+        left.clamp(planned.mul_f64(0.5), planned)
+    }
+
+    /// Tests the suspects, and returns whether the user interrupted, and the number of pairs of each.
+    fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<(bool, u32), LiveError> {
+        let time = self.time_for(PROVE_SHARE, 1.0 - COMBINED_SHARE);
+        let median = self.screen.request_time();
+        let most = MAX_SUSPECTS.min(prove::trials_that_fit(time, median));
+        findings::leave_out_trials(suspects, most);
+        let trials: Vec<Trial> = suspects.iter().filter_map(|suspect| suspect.trial.clone()).collect();
+        let name = format!("testing {}", format_plural(trials.len() as u64, "cause"));
+        if trials.is_empty() {
+            return Ok((false, 0));
+        }
+        let report =
+            |share: f64| (self.progress)(&name, 1.0 - PROVE_SHARE - COMBINED_SHARE + PROVE_SHARE * share);
+        let sequence = prove::measure(self.runner, &trials, (time, median), random, &report)?;
+        let mut proofs = sequence.proofs(&trials, self.screen.closed.result.message_bytes).into_iter();
+        for suspect in suspects.iter_mut().filter(|suspect| suspect.trial.is_some()) {
+            suspect.set_proof(proofs.next());
+        }
+        Ok((sequence.is_interrupted, sequence.rounds() as u32))
+    }
+
+    /// Measures how the round trip follows the values of proved settings. Returns whether the user interrupted.
+    fn measure_doses(
+        &self,
+        suspects: &mut [Suspect],
+        target: &Target,
+        random: &mut SplitMix64,
+    ) -> Result<bool, LiveError> {
+        let time = self.options.budget.mul_f64(DOSE_SHARE);
+        let median = self.screen.request_time();
+        for (dose, proof) in suspects.iter_mut().filter_map(|suspect| suspect.proved_dose(target)) {
+            match prove::measure_doses(self.runner, dose, (time, median), random) {
+                Ok(response) => proof.dose = response,
+                Err(LiveError::Interrupted) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Measures all proved settings at once, if there are several.
+    fn combine(
+        &self,
+        suspects: &[Suspect],
+        random: &mut SplitMix64,
+    ) -> Result<Option<CombinedEffect>, LiveError> {
+        let proved = suspects.iter().filter_map(Suspect::proved_switch);
+        let (changes, costs): (Vec<Vec<Change>>, Vec<f64>) = proved.unzip();
+        if changes.len() < 2 {
+            return Ok(None);
+        }
+        let all = [Trial::Switch(changes.concat())];
+        let time = self.time_for(COMBINED_SHARE, 1.0);
+        let median = self.screen.request_time();
+        let report =
+            |share: f64| (self.progress)("testing them together", 1.0 - COMBINED_SHARE * (1.0 - share));
+        let sequence = prove::measure(self.runner, &all, (time, median), random, &report)?;
+        let proof = sequence.proofs(&all, self.screen.closed.result.message_bytes).swap_remove(0);
+        Ok((!sequence.is_interrupted).then(|| CombinedEffect {
+            cost_ns: proof.cost_ns,
+            cost_interval_ns: proof.cost_interval_ns,
+            interaction_ns: proof.cost_ns - costs.iter().sum::<f64>(),
+        }))
+    }
+}
+
+/// What remains of the median after all causes that were proved, seen or counted.
+fn unexplained_ns(median_ns: f64, causes: &[CauseFinding], combined: Option<&CombinedEffect>) -> f64 {
+    let explained: f64 =
+        causes.iter().filter(|cause| cause.verdict.is_found()).filter_map(|cause| cause.effect.cost_ns).sum();
+    (median_ns - explained - combined.map_or(0.0, |combined| combined.interaction_ns)).max(0.0)
+}

@@ -1,0 +1,196 @@
+//! Blocks: short measurements of one case, each on a fresh connection, with the samples of each request.
+
+use std::any::Any;
+use std::time::Duration;
+
+use super::{DeviceChanger, LiveError};
+use linkgauge_engine::host::local_server::{LocalServer, ServerWatch};
+use linkgauge_engine::host::power;
+use linkgauge_engine::link::Dialer;
+use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
+use linkgauge_model::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
+use linkgauge_model::run::{CaseResult, Failure, FailureKind};
+use linkgauge_model::sample::{RawFile, Sample};
+
+/// Samples of a block that are handed over at once.
+const COLLECTED_AT_ONCE: usize = 4096;
+
+/// Before a block without any reply is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// A server may free a port only some time after the client of the block before has closed its connection, and the only
+/// message of a warm-up may be lost.
+fn max_tries(failure: &Failure) -> u32 {
+    match failure.kind {
+        FailureKind::Remote => 5,
+        FailureKind::TimedOut | FailureKind::NoData => 2,
+        _ => 1,
+    }
+}
+
+/// A setting that differs from the baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// Another value of an option of the URL.
+    UrlOption(&'static str, &'static str),
+    /// Another value of a setting of the device.
+    DeviceSetting(&'static str, &'static str),
+    /// Waiting by polling.
+    BusyPoll,
+    /// Threads bound to CPUs.
+    Pin(CpuPinning),
+    /// No sleep states of the CPUs.
+    CpuWakeLatency,
+    /// Another message size.
+    MessageBytes(u32),
+}
+
+impl Change {
+    /// As printed: `quickack=1`.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Change::UrlOption(name, value) | Change::DeviceSetting(name, value) => format!("{name}={value}"),
+            Change::BusyPoll => "busy-poll".to_owned(),
+            Change::Pin(CpuPinning { client: Some(client), server: Some(server) }) => {
+                format!("the mean, client on CPU {client} and server on CPU {server}")
+            }
+            Change::Pin(CpuPinning { client, .. }) => {
+                format!("the mean, client on CPU {}", client.unwrap_or_default())
+            }
+            Change::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
+            Change::MessageBytes(bytes) => format!("{bytes} bytes"),
+        }
+    }
+}
+
+/// Length and pacing of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockPlan {
+    /// When requests are sent.
+    pub(super) pacing: Pacing,
+    /// Requests at most.
+    pub(super) count: u64,
+    /// Time at most.
+    pub(super) time: Duration,
+    /// Requests that are left out at the start.
+    pub(super) warm_up: u64,
+}
+
+/// A measured block.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    /// Every request that got a reply, in order.
+    pub(super) samples: Vec<Sample>,
+    /// Figures and settings.
+    pub(super) result: CaseResult,
+    /// Time that a server on this host waited for a CPU meanwhile, in ns.
+    pub(super) server_wait_ns: Option<u64>,
+}
+
+impl Block {
+    /// Round-trip times in nanoseconds, in order.
+    pub(super) fn latencies_ns(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.service_ns() as f64).collect()
+    }
+
+    /// From the first to the last reply, in ms.
+    pub(super) fn duration_ms(&self) -> f64 {
+        let ends = self.samples.first().zip(self.samples.last());
+        ends.map_or(0.0, |(first, last)| last.received.since(first.received).as_secs_f64() * 1e3)
+    }
+
+    /// Requests without a reply.
+    pub(super) fn lost(&self) -> u64 {
+        self.result.figures.counts.lost
+    }
+}
+
+/// Runs blocks of one case.
+pub(super) struct BlockRunner {
+    pub(super) dialer: Dialer,
+    pub(super) token: Option<String>,
+    /// Changes settings of the device, if the user allows it.
+    pub(super) change_device: Option<DeviceChanger>,
+    /// The case of the baseline.
+    pub(super) case: Case,
+    /// The server, if it is another program of this host.
+    pub(super) server: Option<LocalServer>,
+}
+
+impl BlockRunner {
+    /// Runs a block of the baseline, and watches the server if it runs on this host.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BlockRunner::run`].
+    pub(super) fn run_watched(&self, block: BlockPlan) -> Result<Block, LiveError> {
+        let watch = self.server.as_ref().and_then(LocalServer::watch);
+        let block = self.run(&[], block);
+        let server_wait_ns = watch.map(ServerWatch::finish);
+        Ok(Block { server_wait_ns, ..block? })
+    }
+
+    /// # Errors
+    ///
+    /// The case cannot run, or no request got a reply.
+    pub(super) fn run(&self, changes: &[Change], block: BlockPlan) -> Result<Block, LiveError> {
+        let mut case = Case {
+            pacing: block.pacing,
+            stop: StopCondition { count: Some(block.count), ..StopCondition::after_time(block.time) },
+            warm_up: Some(StopCondition { count: Some(block.warm_up), ..StopCondition::default() }),
+            ..self.case.clone()
+        };
+        let mut held: Vec<Box<dyn Any>> = Vec::new();
+        for change in changes {
+            match change {
+                Change::UrlOption(name, value) => {
+                    let bare = case.endpoints[0].without_option(name).map_err(LiveError::invalid)?;
+                    case.endpoints[0] = bare.with_option(name, value).map_err(LiveError::invalid)?;
+                }
+                Change::BusyPoll => case.wait = WaitMode::BusyPoll,
+                Change::Pin(pinning) => case.pin = *pinning,
+                Change::MessageBytes(bytes) => case.message_bytes = Some(*bytes),
+                Change::CpuWakeLatency => {
+                    held.push(Box::new(power::request_wake_latency(0).map_err(LiveError::invalid)?))
+                }
+                Change::DeviceSetting(name, value) => {
+                    let changer = self
+                        .change_device
+                        .as_ref()
+                        .ok_or_else(|| LiveError::invalid("device settings must not be changed"))?;
+                    held.push(changer.change(&format!("{name}={value}"))?);
+                }
+            }
+        }
+        let block = self.run_case(case);
+        drop(held);
+        block
+    }
+
+    fn run_case(&self, case: Case) -> Result<Block, LiveError> {
+        let plan = Plan::new(vec![case]).map_err(LiveError::invalid)?;
+        let plan = schedule::check(plan).map_err(LiveError::invalid)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let failure = FirstFailure::default();
+            let mut context = RunContext::new(self.dialer.clone(), &failure);
+            context.token.clone_from(&self.token);
+            let (raw, collected) = RawFile::collect(COLLECTED_AT_ONCE);
+            context.raw = Some(raw);
+            let mut run = schedule::run(&plan, &mut context);
+            let samples = collected.take();
+            let result = run.cases.swap_remove(0);
+            if !samples.is_empty() && !run.interrupted {
+                return Ok(Block { samples, result, server_wait_ns: None });
+            }
+            if run.interrupted {
+                return Err(LiveError::Interrupted);
+            } else if tries >= result.failures.first().map_or(1, max_tries) {
+                let reason = failure.into_reason().unwrap_or_else(|| "no request got a reply".to_owned());
+                return Err(LiveError::Measurement(reason));
+            }
+            self.dialer.clock.sleep_until(self.dialer.now() + RETRY_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The screen: round trips without a pause, and round trips after random pauses.
+//!
+//! With one request at a time and exponential pauses, clocks and sleep show, and neither queues nor a constant latency look
+//! like them. The round trips without a pause give the figure that is explained.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::LiveError;
+use super::blocks::{Block, BlockPlan, BlockRunner};
+use linkgauge_engine::host::cpu::{self, CpuTicks};
+use linkgauge_engine::link::UnpacedScope;
+use linkgauge_model::plan::Pacing;
+use linkgauge_model::stats;
+
+/// Share of the budget for round trips without a pause, and for those after pauses.
+const CLOSED_SHARE: f64 = 0.05;
+const PAUSED_SHARE: f64 = 0.28;
+
+/// Requests without a pause at most: enough for rare groups.
+const MAX_CLOSED_REQUESTS: u64 = 20_000;
+/// Requests after a pause that the mean pause is chosen for.
+const PAUSED_REQUESTS: f64 = 300.0;
+/// And at least, where a longer pause is needed: a clock makes a request without a pause as long as its period, and periods
+/// are found up to twice the mean.
+const FEWEST_PAUSED_REQUESTS: f64 = 60.0;
+/// Limits of the mean pause. Periods are found up to twice the mean: a minute suffices for the beacon of Wi-Fi, ten minutes
+/// for the sniff intervals of Bluetooth.
+const MIN_MEAN_PAUSE: Duration = Duration::from_millis(2);
+const MAX_MEAN_PAUSE: Duration = Duration::from_millis(600);
+/// Hosts limit the rate of replies where requests must not be sent without a pause.
+const LIMITED_MEAN_PAUSE: Duration = Duration::from_millis(110);
+
+/// A CPU with less load differs by this share of its time.
+const MIN_LOAD_DIFFERENCE: f64 = 0.2;
+
+/// First requests that are left out: cold caches and slow start.
+pub(super) const WARM_UP_REQUESTS: u64 = 5;
+
+/// What the screen measured.
+pub(super) struct Screen {
+    /// One request after the other.
+    pub(super) closed: Block,
+    /// One request at a time after random pauses.
+    pub(super) paused: Block,
+    /// The mean of these pauses.
+    pub(super) mean_pause: Duration,
+    /// The CPU with the least load meanwhile, if others had clearly more.
+    pub(super) quiet_cpu: Option<u32>,
+    /// Requests must not follow each other faster.
+    least_gap: Duration,
+}
+
+/// The mean pause of requests that share this time.
+fn mean_pause(time: Duration, closed: &Block) -> Duration {
+    let median = Duration::from_nanos(stats::median(&closed.latencies_ns()).unwrap_or(0.0) as u64);
+    let least = median.min(time.div_f64(FEWEST_PAUSED_REQUESTS));
+    time.div_f64(PAUSED_REQUESTS).max(least).clamp(MIN_MEAN_PAUSE, MAX_MEAN_PAUSE)
+}
+
+/// The CPU of this process with the least load between two readings, if another had clearly more.
+fn quiet_cpu(before: &BTreeMap<u32, CpuTicks>, after: &BTreeMap<u32, CpuTicks>) -> Option<u32> {
+    let busy = |cpu: u32| Some((cpu, after.get(&cpu)?.since(before.get(&cpu)?)?.busy_share));
+    let loads: Vec<(u32, f64)> = cpu::current_affinity().into_iter().filter_map(busy).collect();
+    let least = loads.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    loads.iter().any(|load| load.1 - least.1 >= MIN_LOAD_DIFFERENCE).then_some(least.0)
+}
+
+impl Screen {
+    /// Measures both, in about a third of the budget.
+    ///
+    /// # Errors
+    ///
+    /// The link cannot be measured, or the user interrupts.
+    pub(super) fn measure(runner: &BlockRunner, budget: Duration, seed: u64) -> Result<Screen, LiveError> {
+        let closed = runner.run_watched(BlockPlan {
+            pacing: Pacing::Closed,
+            count: MAX_CLOSED_REQUESTS,
+            time: budget.mul_f64(CLOSED_SHARE),
+            warm_up: WARM_UP_REQUESTS,
+        })?;
+        let time = budget.mul_f64(PAUSED_SHARE);
+        let caps = linkgauge_engine::link::endpoint_caps(&runner.case.endpoints[0]);
+        let is_limited = caps.is_ok_and(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
+        let mean_pause = match is_limited {
+            true => LIMITED_MEAN_PAUSE,
+            false => mean_pause(time, &closed),
+        };
+        let pacing = Pacing::ThinkTime { mean_seconds: mean_pause.as_secs_f64(), seed };
+        let ticks = CpuTicks::of_each();
+        let paused = runner.run_watched(BlockPlan { pacing, count: 10_000, time, warm_up: 1 })?;
+        let quiet_cpu = quiet_cpu(&ticks, &CpuTicks::of_each());
+        let least_gap = if is_limited { LIMITED_MEAN_PAUSE } else { Duration::ZERO };
+        Ok(Screen { closed, paused, mean_pause, quiet_cpu, least_gap })
+    }
+
+    /// Median round trip without a pause.
+    pub(super) fn median_ns(&self) -> f64 {
+        stats::median(&self.closed.latencies_ns()).unwrap_or(0.0)
+    }
+
+    /// Time that a request without a pause takes: the median round trip, and longer where the rate is limited.
+    pub(super) fn request_time(&self) -> Duration {
+        self.least_gap.max(Duration::from_nanos(self.median_ns() as u64))
+    }
+
+    /// Requests with a reply.
+    pub(super) fn replies(&self) -> u64 {
+        (self.closed.samples.len() + self.paused.samples.len()) as u64
+    }
+
+    /// Requests without a reply.
+    pub(super) fn lost(&self) -> u64 {
+        self.closed.lost() + self.paused.lost()
+    }
+
+    /// The fastest round trip of all.
+    pub(super) fn fastest_ns(&self) -> f64 {
+        let all = self.closed.samples.iter().chain(&self.paused.samples);
+        all.map(|sample| sample.service_ns() as f64).fold(f64::INFINITY, f64::min)
+    }
+}

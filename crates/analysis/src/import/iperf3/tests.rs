@@ -1,0 +1,189 @@
+//! Files as versions of iperf3 and their users save them: repeated names, invalid numbers, text around, interrupted tests.
+
+use serde_json::{Value, json};
+
+use crate::import::tests::{import_bytes, import_options, warning_codes};
+use linkgauge_model::plan::Direction;
+use linkgauge_model::run::{CaseResult, Run};
+
+fn import(text: &str) -> Result<Run, String> {
+    import_bytes("iperf3", text.as_bytes(), &import_options())
+}
+
+fn case(text: &str) -> CaseResult {
+    import(text).unwrap().cases.remove(0)
+}
+
+fn start(protocol: &str, more: &Value) -> Value {
+    let mut test = json!({"protocol": protocol, "num_streams": 1, "blksize": 1448, "omit": 0, "duration": 3, "reverse": 0});
+    test.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({
+        "version": "iperf 3.7", "cookie": "c", "timestamp": {"timesecs": 1_619_000_000},
+        "connecting_to": {"host": "192.0.2.7", "port": 5201}, "test_start": test,
+    })
+}
+
+fn sum(bytes: f64, is_sender: bool) -> String {
+    let rate = bytes * 8.0 / 3.0;
+    format!(
+        r#"{{"start": 0, "end": 3, "seconds": 3, "bytes": {bytes}, "bits_per_second": {rate}, "sender": {is_sender}}}"#
+    )
+}
+
+/// The result of `--bidir` of 3.7 to 3.10: every name of a sum twice.
+fn bidirectional() -> String {
+    let (sent, received) = (sum(360e6, true), sum(359e6, true));
+    let (sent_back, received_back) = (sum(91e6, false), sum(90e6, false));
+    format!(
+        r#"{{"start": {}, "intervals": [{{"sum": {sent}, "sum": {sent_back}}}], "end": {{
+        "streams": [{{"sender": {sent}, "receiver": {received}}}, {{"sender": {sent_back}, "receiver": {received_back}}}],
+        "sum_sent": {sent}, "sum_received": {received}, "sum_sent": {sent_back}, "sum_received": {received_back}}}}}"#,
+        start("TCP", &json!({}))
+    )
+}
+
+#[test]
+fn both_directions_under_repeated_names() {
+    // A filter of JSON keeps the last of two equal names: the streams show the rest.
+    let filtered = serde_json::from_str::<Value>(&bidirectional()).unwrap().to_string();
+    for (text, series) in [(bidirectional(), 91_000_000), (filtered, 91_000_000)] {
+        let case = case(&text);
+        let delivery = &case.figures.delivery;
+        assert_eq!(case.direction, Direction::Both);
+        assert_eq!(
+            (delivery.delivered_bytes, delivery.delivered_reverse_bytes),
+            (Some(359_000_000), Some(90_000_000))
+        );
+        assert_eq!(delivery.throughput_bps.map(f64::round), Some(957_333_333.0));
+        assert_eq!(delivery.throughput_reverse_bps, Some(240e6));
+        assert_eq!(case.series[0].bytes, series, "what this side received");
+        assert!(case.warnings.is_empty(), "{:?}", case.warnings);
+    }
+}
+
+/// A UDP result whose values are texts of JSON or of something else.
+fn datagrams(packets: &str, lost: &str, bytes: &str) -> String {
+    format!(
+        r#"{{"start": {}, "intervals": [{{"sum": {{"start": 0, "seconds": 3, "bytes": 0, "bits_per_second": -nan,
+        "packets": 0, "lost_packets": 0, "lost_percent": -nan}}}}], "end": {{
+        "sum_sent": {{"seconds": 3, "bytes": 17376, "packets": 12}},
+        "sum_received": {{"seconds": 3, "bytes": {bytes}, "bits_per_second": nan, "packets": {packets}, "lost_packets": {lost},
+        "jitter_ms": inf, "lost_percent": nan}}, "cpu_utilization_percent": {{"host_total": 12.5, "remote_total": 20}}}}}}"#,
+        start("UDP", &json!({}))
+    )
+}
+
+#[test]
+fn numbers_that_are_none_are_not_measured() {
+    let case = case(&datagrams("12", "2", "14480"));
+    let counts = case.figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost), (12, 10, 2));
+    assert_eq!(case.figures.delivery.throughput_bps, None);
+    assert_eq!(case.cpu.unwrap().seconds_per_gigabyte, None, "14 kB say nothing about a gigabyte");
+}
+
+#[test]
+fn impossible_losses_are_unknown() {
+    for (packets, lost) in
+        [("12", "-3"), ("4294967307", "4294967295"), ("12", "18446744073709551615"), ("12", "null")]
+    {
+        let case = case(&datagrams(packets, lost, "17376"));
+        assert_eq!((case.figures.loss_share(), case.figures.counts.received), (None, 12), "{lost}");
+        assert_eq!(warning_codes(&case.warnings), ["contradiction"], "{lost}");
+        assert_eq!(case.figures.delivery.delivered_bytes, Some(17_376));
+    }
+}
+
+#[test]
+fn more_cpu_than_there_are_threads_is_left_out() {
+    let with_cpu = |percent: &str| {
+        case(&bidirectional().replacen(
+            r#""sum_sent""#,
+            &format!(
+                r#""cpu_utilization_percent": {{"host_total": {percent}, "remote_total": 5}}, "sum_sent""#
+            ),
+            1,
+        ))
+    };
+    assert!(with_cpu("250").cpu.is_some(), "two directions and a thread that controls");
+    let case = with_cpu("8600000");
+    assert_eq!((case.cpu, warning_codes(&case.warnings)), (None, vec!["contradiction"]));
+    assert!(with_cpu("-nan").cpu.is_none());
+}
+
+#[test]
+fn text_around_results_is_skipped() {
+    let run =
+        import(&format!("\u{feff}$ iperf3 -c gw -J\n{}\niperf3: interrupt\n", bidirectional())).unwrap();
+    assert_eq!((run.cases.len(), warning_codes(&run.warnings)), (1, vec!["imported", "skipped_text"]));
+    assert!(
+        run.warnings[1]
+            .text
+            .starts_with("2 lines of the file are no JSON and were skipped, the first: '$ iperf3")
+    );
+    // The last of several is cut off.
+    let whole = bidirectional();
+    let run = import(&format!("{whole}\n{}", &whole[..whole.len() / 2])).unwrap();
+    assert_eq!((run.cases.len(), warning_codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
+    let error = import(&whole[..whole.len() / 2]).unwrap_err();
+    assert_eq!(
+        error,
+        "not a result of iperf3 --json: the object of line 1: it ends before its last brace: the file is cut off"
+    );
+    // As a list, as some scripts collect them.
+    let other = whole.replace("\"c\"", "\"d\"");
+    let run = import(&format!("[\n{whole},\n{other}\n]\n")).unwrap();
+    assert_eq!((run.cases.len(), run.warnings.len()), (2, 1));
+}
+
+#[test]
+fn parameters_that_iperf3_cannot_have_are_refused() {
+    let json = bidirectional();
+    for (from, to, shown) in [
+        (
+            "\"num_streams\":1,",
+            "\"num_streams\":1e9,",
+            "'num_streams' of the test is 1000000000.0: iperf3 has at most 128",
+        ),
+        (
+            "\"num_streams\":1,",
+            "\"num_streams\":-1,",
+            "'num_streams' of the test is -1: iperf3 has at most 128",
+        ),
+        (
+            "\"blksize\":1448,",
+            "\"blksize\":1e30,",
+            "'blksize' of the test is 1e+30: iperf3 has at most 1048576",
+        ),
+    ] {
+        let changed = json.replace(from, to);
+        assert_ne!(changed, json);
+        assert_eq!(import(&changed).unwrap_err(), shown);
+    }
+}
+
+#[test]
+fn text_output_is_named() {
+    let text = "Connecting to host gw, port 5201\n[ ID] Interval           Transfer     Bitrate\n\
+                [  5]   0.00-3.00   sec  1.00 GBytes  2.86 Gbits/sec\n";
+    assert!(import(text).unwrap_err().ends_with("it is the text output of iperf3: run iperf3 with --json"));
+}
+
+#[test]
+fn an_interrupted_test_has_what_this_side_counted() {
+    let with_error = |reverse: u32| {
+        format!(
+            r#"{{"start": {}, "end": {{"sum_sent": {}, "sum_received": {}}}, "error": "interrupt - the client has terminated"}}"#,
+            start("TCP", &json!({"reverse": reverse})),
+            sum(3e6, reverse == 0),
+            sum(2e6, reverse == 0)
+        )
+    };
+    let received = case(&with_error(1));
+    assert_eq!((received.figures.delivery.delivered_bytes, received.complete), (Some(2_000_000), false));
+    assert_eq!(warning_codes(&received.warnings), ["incomplete"]);
+    assert!(
+        import(&with_error(0)).unwrap_err().contains("the client has terminated"),
+        "the server did not report"
+    );
+}

@@ -1,0 +1,329 @@
+//! The text output of `ping`: of Linux (iputils, busybox), macOS, the BSDs and Windows, in English or German, and of fping -c and -C.
+//! Each target makes one case.
+//!
+//! Where each reply has its line, the figures are those of the replies. Of quiet output (`-q`) only the summary is known, and it
+//! counts where it has a deviation, as that of iputils and the BSDs; it has no percentiles. Losses are those of the summary.
+//! Windows counts messages of routers as received; here such a request is lost. A summary with other replies than the lines counts
+//! for nothing.
+
+mod fping;
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use super::line_reader::{LineReader, quote};
+use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use linkgauge_model::clock::Time;
+use linkgauge_model::plan::Direction;
+use linkgauge_model::run::{CaseResult, Distribution, Warning, WarningCode};
+use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
+
+pub(crate) const FORMAT: ImportFormat = ImportFormat {
+    name: "ping",
+    summary: "text output of ping (Linux, busybox, macOS, BSD, Windows) and fping",
+    read,
+};
+
+const MAX_LINE_BYTES: u64 = 4096;
+/// A day: no real ping waits longer.
+const MAX_LATENCY_MS: f64 = 86_400_000.0;
+/// Maximum number of targets in one file.
+const MAX_CASES: usize = 1000;
+/// Larger counts are no counts.
+const MAX_COUNT: u64 = 1 << 53;
+
+/// The output about one target.
+struct PingTarget {
+    name: String,
+    message_bytes: u32,
+    recorder: Recorder,
+    /// Requests sent and replies received, of the summary.
+    counted: Option<(u64, u64)>,
+    duplicates: u64,
+    /// Requests of which a line says that they got no reply, and those of them that Windows counts as received.
+    failed: u64,
+    rejected: u64,
+    /// The program writes a line about each request, as Windows and fping do.
+    lists_failures: bool,
+    /// Smallest, mean and largest time of the summary, and its deviation, in ms.
+    summary: Option<[f64; 4]>,
+}
+
+fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
+    let mut lines = LineReader::new(file, MAX_LINE_BYTES);
+    let mut targets: Vec<PingTarget> = Vec::new();
+    while let Some(line) = lines.next_lossy_line()? {
+        let line = line.trim();
+        if let Some(target) = PingTarget::of_heading(line) {
+            targets.push(target);
+        } else if let Some((name, event)) = fping::parse_line(line) {
+            fping::add(&mut targets, name, event);
+        } else if let Some(target) = targets.last_mut() {
+            target.read_line(line);
+        }
+        if targets.len() > MAX_CASES {
+            return Err(lines.error(format!("more than {MAX_CASES} targets")));
+        }
+    }
+    if targets.is_empty() {
+        return Err(format_error(
+            "not the output of ping in English or German: no line begins with 'PING' or 'Pinging'. Try: LC_ALL=C ping",
+        ));
+    }
+    let (mut warnings, mut cases, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let count = targets.len();
+    for target in targets {
+        match target.into_case(about) {
+            Ok((case, warning)) => {
+                warnings.extend(warning);
+                cases.push(case);
+            }
+            Err(error) => failures.push(error),
+        }
+    }
+    let failed = failures.len();
+    if let Some(error) = failures.into_iter().next() {
+        if cases.is_empty() {
+            return Err(error);
+        }
+        let text = format!("{failed} of {count} targets in the file have no result: {error}");
+        warnings.push(Warning::new(WarningCode::Incomplete, text, "measure them again if they matter"));
+    }
+    warnings.dedup();
+    Ok(ImportedFile::Foreign(ForeignResult {
+        measured_by: "ping".to_owned(),
+        started: None,
+        elapsed_ns: 0,
+        cases,
+        warnings,
+    }))
+}
+
+impl PingTarget {
+    pub fn new(name: String, message_bytes: Option<u32>) -> PingTarget {
+        PingTarget {
+            name,
+            message_bytes: message_bytes.filter(|size| *size <= 1 << 20).unwrap_or(0),
+            recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
+            counted: None,
+            duplicates: 0,
+            failed: 0,
+            rejected: 0,
+            lists_failures: false,
+            summary: None,
+        }
+    }
+
+    /// `PING gw (192.0.2.1) 56(84) bytes of data.`, `PING gw (192.0.2.1): 56 data bytes`,
+    /// `Pinging gw [192.0.2.1] with 32 bytes of data:`, `Ping wird ausgeführt für gw [192.0.2.1] mit 32 Bytes Daten:`.
+    fn of_heading(line: &str) -> Option<PingTarget> {
+        // The encoding of the umlauts is that of a console.
+        let german = || line.strip_prefix("Ping wird ausgef")?.splitn(3, ' ').nth(2);
+        let of_windows = line.strip_prefix("Pinging ").or_else(german);
+        let rest = of_windows.or_else(|| line.strip_prefix("PING "));
+        let rest = rest.or_else(|| Some(line.strip_prefix("PING6(")?.split_once("--> ")?.1))?;
+        // Before an address in brackets, which may follow without a space.
+        let name = rest.split_whitespace().next()?.split('(').next()?.trim_end_matches(':');
+        // The payload is the last number before "bytes" or "data bytes", without the headers in brackets.
+        let lower = rest.to_ascii_lowercase().replace(" datenbytes", " bytes");
+        let before_bytes = lower.split(" bytes").next()?.trim_end_matches(" data");
+        let size = before_bytes.rsplit([' ', ':']).next()?.split('(').next()?;
+        let target = PingTarget::new(host_of_url(name), size.parse().ok());
+        Some(PingTarget { lists_failures: of_windows.is_some(), ..target })
+    }
+
+    fn read_line(&mut self, line: &str) {
+        let lower = line.to_ascii_lowercase();
+        if let Some(counted) = transmitted_and_received(&lower) {
+            self.counted = Some(counted);
+        } else if let Some(summary) = times_of_summary(&lower) {
+            self.summary = Some(summary);
+        } else if let Some(milliseconds) = time_of_reply(&lower) {
+            if lower.contains("dup!") {
+                self.duplicates += 1;
+            } else {
+                self.add_reply(milliseconds);
+            }
+        } else if is_windows_reply(&lower) {
+            (self.failed, self.rejected) = (self.failed + 1, self.rejected + 1);
+        } else if is_failure(&lower) {
+            self.failed += 1;
+        }
+    }
+
+    fn add_reply(&mut self, milliseconds: f64) {
+        let received = Time((milliseconds * 1e6).round() as u64);
+        let sequence = self.recorder.counts.received;
+        self.recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+    }
+
+    /// Sent requests and received replies; a warning if they are not known.
+    fn counts(&self) -> Result<(u64, u64), Warning> {
+        let replies = self.recorder.counts.received;
+        let Some((sent, received)) = self.counted else {
+            if self.lists_failures {
+                return Ok((replies + self.failed, replies));
+            }
+            return Err(Warning::new(
+                WarningCode::LossesUnknown,
+                "the output of ping has no summary, so what was lost is unknown",
+                "end ping with Ctrl-C or -c, so that it prints its summary",
+            ));
+        };
+        let received = match received >= replies + self.rejected {
+            true => received - self.rejected,
+            false => received,
+        };
+        // All replies have a line, or the summary has the figures of those without one.
+        let is_listed = received == replies || received > replies && self.summary.is_some();
+        if received <= sent && (is_listed || replies == 0) {
+            return Ok((sent, received));
+        }
+        let name = quote(&self.name);
+        Err(Warning::new(
+            WarningCode::Contradiction,
+            format!(
+                "the summary of ping about {name} has {received} replies to {sent} requests, and {replies} replies are \
+                 listed, so the losses are unknown"
+            ),
+            "check that the file holds the whole output of one ping after another",
+        ))
+    }
+
+    /// The case, and what is doubtful about it.
+    fn into_case(mut self, about: &ImportOptions) -> Result<(CaseResult, Option<Warning>), ImportError> {
+        let replies = self.recorder.counts.received;
+        let counted = self.counts();
+        if let Err(warning) = &counted
+            && replies == 0
+        {
+            let name = quote(&self.name);
+            return Err(format_error(match self.counted {
+                Some(_) => warning.text.clone(),
+                None => format!("the output of ping about {name} has neither a reply nor a summary"),
+            }));
+        }
+        if let Ok((sent, received)) = counted {
+            self.recorder.counts.lost = sent - received;
+        }
+        self.recorder.counts.duplicate = self.duplicates;
+        let mut figures = self.recorder.latency_figures(&about.late_limits);
+        match counted {
+            Ok((sent, received)) => (figures.counts.sent, figures.counts.received) = (sent, received),
+            Err(_) => figures.counts.forget_losses(),
+        }
+        let received = figures.counts.received;
+        if received != replies {
+            // Some replies have no line: the figures of the summary cover all of them.
+            figures.times = Default::default();
+            (figures.histogram_hdr_v2, figures.within_run_intervals) = Default::default();
+            let times = self.summary.and_then(|times| distribution(times, received));
+            figures.times.latency_ns = Some(times.ok_or_else(|| {
+                let name = quote(&self.name);
+                format_error(format!(
+                    "the output of ping about {name} lists {replies} of {received} replies, and its summary has no \
+                     deviation: run ping without -q"
+                ))
+            })?);
+        }
+        figures.delivery.messages_per_second = None;
+        let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
+        case.protocol = "echo".to_owned();
+        case.endpoint = about.endpoint.clone().unwrap_or_else(|| format!("icmp://{}", self.name));
+        case.message_bytes = about.message_bytes.unwrap_or(self.message_bytes);
+        Ok((case, counted.err()))
+    }
+}
+
+/// The host of a URL: an IPv6 address stands in brackets there.
+fn host_of_url(name: &str) -> String {
+    if name.contains(':') { format!("[{name}]") } else { name.to_owned() }
+}
+
+/// The distribution that a summary holds. Its percentiles are not known.
+fn distribution([min, mean, max, deviation]: [f64; 4], count: u64) -> Option<Distribution> {
+    let nanoseconds = |milliseconds: f64| (milliseconds * 1e6).round();
+    (count > 0 && min <= mean && mean <= max).then(|| Distribution {
+        count,
+        min: nanoseconds(min) as u64,
+        mean: nanoseconds(mean),
+        standard_deviation: nanoseconds(deviation),
+        max: nanoseconds(max) as u64,
+        mean_fastest_95_percent: None,
+        percentiles: Default::default(),
+        later_than_ms: Default::default(),
+    })
+}
+
+/// `4 packets transmitted, 3 received, 25% packet loss`, `4 packets transmitted, 3 packets received`,
+/// `Packets: Sent = 4, Received = 3, Lost = 1 (25% loss),`, `Pakete: Gesendet = 4, Empfangen = 3, Verloren = 1`.
+fn transmitted_and_received(line: &str) -> Option<(u64, u64)> {
+    let number_before = |words: &str| {
+        let (before, _) = line.split_once(words)?;
+        before.split([' ', ',']).rfind(|word| !word.is_empty())?.parse::<u64>().ok()
+    };
+    let number_after = |words: &str| {
+        let (_, after) = line.split_once(words)?;
+        after.split([' ', ',']).next()?.parse::<u64>().ok()
+    };
+    let before = |all: &[&str]| all.iter().find_map(|words| number_before(words));
+    let after = |all: &[&str]| all.iter().find_map(|words| number_after(words));
+    let sent = before(&[" packets transmitted", " pakete übertragen"])
+        .or_else(|| after(&["sent = ", "gesendet = "]))?;
+    let received = after(&["received = ", "empfangen = "])
+        .or_else(|| before(&[" packets received", " received", " empfangen"]))?;
+    (sent < MAX_COUNT && received < MAX_COUNT).then_some((sent, received))
+}
+
+/// `rtt min/avg/max/mdev = 0.031/0.042/0.061/0.012 ms`, `round-trip min/avg/max/stddev = …`. `None` without a deviation.
+fn times_of_summary(line: &str) -> Option<[f64; 4]> {
+    let is_time = |time: &f64| (0.0..MAX_LATENCY_MS).contains(time);
+    let (_, after) = line.split_once("min/avg/max")?.1.split_once("= ")?;
+    let numbers = after.split_whitespace().next()?.split('/').map(parse_decimal);
+    let numbers: [f64; 4] = numbers.collect::<Option<Vec<f64>>>()?.try_into().ok()?;
+    numbers.iter().all(is_time).then_some(numbers)
+}
+
+/// A number, also with the decimal comma that ping writes in some languages.
+fn parse_decimal(text: &str) -> Option<f64> {
+    text.replace(',', ".").parse().ok()
+}
+
+/// A line of Windows about a message that came back: a reply, or the message of a router, which has no time.
+fn is_windows_reply(line: &str) -> bool {
+    line.starts_with("reply from ") || line.starts_with("antwort von ")
+}
+
+/// A line of Windows about a request without a reply. The encoding of its umlauts is that of a console.
+fn is_failure(line: &str) -> bool {
+    let is_timeout = line.starts_with("zeit") && line.ends_with("der anforderung.");
+    let failures = [
+        "request timed out",
+        "general failure",
+        "allgemeiner fehler",
+        "ping: transmit failed",
+        "ping: fehler",
+    ];
+    is_timeout || failures.iter().any(|failure| line.starts_with(failure))
+}
+
+/// The time of `64 bytes from 192.0.2.1: icmp_seq=1 ttl=64 time=0.031 ms` or `Reply from 192.0.2.1: bytes=32 time<1ms TTL=64`,
+/// in ms. A time below a limit counts as the limit.
+fn time_of_reply(line: &str) -> Option<f64> {
+    let is_reply = line.contains(" bytes from ") || line.contains(" bytes von ") || is_windows_reply(line);
+    let (_, after) = ["time=", "time<", "zeit=", "zeit<"].iter().find_map(|name| line.split_once(name))?;
+    let digits = after.find(|c: char| !c.is_ascii_digit() && !".,".contains(c)).unwrap_or(after.len());
+    let time = parse_decimal(&after[..digits])?;
+    let unit = after[digits..].trim_start();
+    let milliseconds = if unit.starts_with("ms") || unit.is_empty() {
+        time
+    } else if unit.starts_with("us") || unit.starts_with('µ') {
+        time / 1e3
+    } else {
+        time * 1e3
+    };
+    (is_reply && milliseconds < MAX_LATENCY_MS).then_some(milliseconds)
+}
+
+#[cfg(test)]
+mod tests;

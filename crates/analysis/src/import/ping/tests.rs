@@ -1,0 +1,225 @@
+//! Output of several programs named ping.
+
+use crate::import::tests::{import_bytes, import_options, warning_codes};
+use linkgauge_model::run::CaseResult;
+
+fn cases(text: &str) -> Result<Vec<CaseResult>, String> {
+    import_bytes("ping", text.as_bytes(), &import_options()).map(|run| run.cases)
+}
+
+const IPUTILS: &str = "PING gw.example (192.0.2.1) 56(84) bytes of data.
+64 bytes from gw.example (192.0.2.1): icmp_seq=1 ttl=64 time=0.031 ms
+64 bytes from gw.example (192.0.2.1): icmp_seq=3 ttl=64 time=1.25 ms
+64 bytes from gw.example (192.0.2.1): icmp_seq=3 ttl=64 time=1.27 ms (DUP!)
+64 bytes from gw.example (192.0.2.1): icmp_seq=4 ttl=64 time=12.5 ms
+
+--- gw.example ping statistics ---
+4 packets transmitted, 3 received, +1 duplicates, 25% packet loss, time 3041ms
+rtt min/avg/max/mdev = 0.031/4.593/12.500/5.611 ms
+";
+
+const BUSYBOX: &str = "PING 192.0.2.1 (192.0.2.1): 56 data bytes
+64 bytes from 192.0.2.1: seq=0 ttl=64 time=0.031 ms
+64 bytes from 192.0.2.1: seq=1 ttl=64 time=1.250 ms
+64 bytes from 192.0.2.1: seq=2 ttl=64 time=12.500 ms
+
+--- 192.0.2.1 ping statistics ---
+4 packets transmitted, 3 packets received, 25% packet loss
+round-trip min/avg/max = 0.031/4.593/12.500 ms
+";
+
+const MACOS: &str = "PING gw.example (192.0.2.1): 56 data bytes
+64 bytes from 192.0.2.1: icmp_seq=0 ttl=57 time=0.031 ms
+64 bytes from 192.0.2.1: icmp_seq=1 ttl=57 time=1.250 ms
+Request timeout for icmp_seq 2
+64 bytes from 192.0.2.1: icmp_seq=3 ttl=57 time=12.500 ms
+--- gw.example ping statistics ---
+4 packets transmitted, 3 packets received, 25.0% packet loss
+round-trip min/avg/max/stddev = 0.031/4.593/12.500/5.611 ms
+";
+
+#[test]
+fn replies_and_losses_of_unix_programs() {
+    for text in [IPUTILS, BUSYBOX, MACOS] {
+        let case = cases(text).unwrap().remove(0);
+        let (counts, latency) = (case.figures.counts, case.figures.times.latency_ns.unwrap());
+        assert_eq!((counts.sent, counts.received, counts.lost), (4, 3, 1), "{text}");
+        assert_eq!((latency.min, latency.max, case.message_bytes), (31_000, 12_500_000, 56), "{text}");
+        assert_eq!(latency.percentile("p50"), Some(1_250_000), "{text}");
+        assert!(case.endpoint.starts_with("icmp://"), "{}", case.endpoint);
+    }
+    assert_eq!(cases(IPUTILS).unwrap()[0].figures.counts.duplicate, 1);
+    // As ping writes them in German.
+    let with_commas =
+        IPUTILS.replace("time=0.031 ms", "time=0,031 ms").replace("time=12.5 ms", "time=12,5 ms");
+    let latency = cases(&with_commas).unwrap()[0].figures.times.latency_ns.clone().unwrap();
+    assert_eq!((latency.min, latency.max), (31_000, 12_500_000));
+    let to_itself = IPUTILS.replace("gw.example (192.0.2.1) 56(84) bytes of data.", "::1(::1) 56 data bytes");
+    assert_eq!(cases(&to_itself).unwrap()[0].endpoint, "icmp://[::1]");
+}
+
+#[test]
+fn several_targets_of_windows() {
+    let text = "\r\nPinging gw.example [192.0.2.1] with 32 bytes of data:\r
+Reply from 192.0.2.1: bytes=32 time<1ms TTL=128\r
+Reply from 192.0.2.1: bytes=32 time=3ms TTL=128\r
+Request timed out.\r
+\r
+Ping statistics for 192.0.2.1:\r
+    Packets: Sent = 3, Received = 2, Lost = 1 (33% loss),\r
+Approximate round trip times in milli-seconds:\r
+    Minimum = 0ms, Maximum = 3ms, Average = 1ms\r
+\r
+Pinging 192.0.2.9 with 32 bytes of data:\r
+Reply from 192.0.2.7: Destination host unreachable.\r
+\r
+Ping statistics for 192.0.2.9:\r
+    Packets: Sent = 1, Received = 0, Lost = 1 (100% loss),\r\n";
+    let cases = cases(text).unwrap();
+    let counts = |case: &CaseResult| {
+        let counts = case.figures.counts;
+        (case.endpoint.clone(), case.message_bytes, counts.sent, counts.received, counts.lost)
+    };
+    assert_eq!(counts(&cases[0]), ("icmp://gw.example".to_owned(), 32, 3, 2, 1));
+    assert_eq!(cases[0].figures.times.latency_ns.as_ref().unwrap().max, 3_000_000);
+    assert_eq!(counts(&cases[1]), ("icmp://192.0.2.9".to_owned(), 32, 1, 0, 1));
+    assert_eq!(cases[1].figures.times.latency_ns, None);
+}
+
+#[test]
+fn windows_counts_messages_of_routers_as_received() {
+    // In the code page of a German console.
+    let german = b"\r\nPing wird ausgef\x81hrt f\x81r gw.example [192.0.2.1] mit 32 Bytes Daten:\r
+Antwort von 192.0.2.7: Zielhost nicht erreichbar.\r
+Antwort von 192.0.2.1: Bytes=32 Zeit<1ms TTL=128\r
+Zeit\x81berschreitung der Anforderung.\r
+Antwort von 192.0.2.1: Bytes=32 Zeit=3ms TTL=128\r
+\r
+Ping-Statistik f\x81r 192.0.2.1:\r
+    Pakete: Gesendet = 4, Empfangen = 3, Verloren = 1\r
+    (25% Verlust),\r\n";
+    let english = b"Pinging gw.example [192.0.2.1] with 32 bytes of data:
+Reply from 192.0.2.7: Destination host unreachable.
+Reply from 192.0.2.1: bytes=32 time<1ms TTL=128
+Request timed out.
+Reply from 192.0.2.1: bytes=32 time=3ms TTL=128
+
+Ping statistics for 192.0.2.1:
+    Packets: Sent = 4, Received = 3, Lost = 1 (25% loss),
+";
+    let without_summary = english.split(|byte| *byte == b'P').nth(1).unwrap();
+    let without_summary = [b"P", without_summary].concat();
+    for text in [&german[..], english, &without_summary] {
+        let run = import_bytes("ping", text, &import_options()).unwrap();
+        let case = &run.cases[0];
+        let counts = case.figures.counts;
+        assert_eq!((counts.sent, counts.received, counts.known_lost()), (4, 2, Some(2)));
+        assert_eq!((case.endpoint.as_str(), case.message_bytes), ("icmp://gw.example", 32));
+        assert_eq!(case.figures.times.latency_ns.as_ref().unwrap().max, 3_000_000);
+        assert_eq!(warning_codes(&run.warnings), ["imported"]);
+    }
+    let only_routers = "Pinging 192.0.2.9 with 32 bytes of data:
+Reply from 192.0.2.7: Destination host unreachable.
+Reply from 192.0.2.7: TTL expired in transit.
+    Packets: Sent = 2, Received = 2, Lost = 0 (0% loss),
+";
+    let counts = cases(only_routers).unwrap()[0].figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost), (2, 0, 2));
+    let to_itself = "Pinging ::1 with 32 bytes of data:\nReply from ::1: time<1ms\n";
+    assert_eq!(cases(to_itself).unwrap()[0].figures.counts.received, 1);
+}
+
+#[test]
+fn german_output_of_iputils() {
+    let text = "PING gw.example (192.0.2.1) 56(84) Bytes an Daten.
+64 Bytes von gw.example (192.0.2.1): icmp_seq=1 ttl=64 Zeit=0,031 ms
+Von 192.0.2.7 icmp_seq=2 Zielhost nicht erreichbar
+64 Bytes von gw.example (192.0.2.1): icmp_seq=3 ttl=64 Zeit=12,5 ms
+
+--- gw.example ping-Statistik ---
+3 Pakete übertragen, 2 empfangen, +1 Fehler, 33,3333% Paketverlust, Zeit 2041ms
+rtt min/avg/max/mdev = 0,031/6,265/12,500/6,234 ms
+";
+    let case = cases(text).unwrap().remove(0);
+    let counts = case.figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost, case.message_bytes), (3, 2, 1, 56));
+    assert_eq!(case.figures.times.latency_ns.unwrap().max, 12_500_000);
+}
+
+#[test]
+fn output_of_fping() {
+    let lines = "192.0.2.1 : [0], 64 bytes, 0.031 ms (0.031 avg, 0% loss)
+gw        : [0], timed out (NaN avg, 100% loss)
+192.0.2.1 : [1], 64 bytes, 12.5 ms (6.26 avg, 0% loss)
+gw        : [1], 64 bytes, 0.5 ms (0.5 avg, 50% loss)
+";
+    let summary = "
+192.0.2.1 : xmt/rcv/%loss = 2/2/0%, min/avg/max = 0.031/6.26/12.5
+gw        : xmt/rcv/%loss = 2/1/50%, min/avg/max = 0.500/0.500/0.500
+";
+    let of_all = "192.0.2.1 : 0.031 12.5\ngw        : - 0.50\n";
+    for text in [lines, &format!("{lines}{summary}"), of_all, &format!("{lines}{of_all}")] {
+        let cases = cases(text).unwrap();
+        let figures = cases.iter().map(|case| {
+            let (counts, latency) = (case.figures.counts, case.figures.times.latency_ns.as_ref().unwrap());
+            (case.endpoint.as_str(), counts.sent, counts.received, counts.lost, latency.max)
+        });
+        let expected = [("icmp://192.0.2.1", 2, 2, 0, 12_500_000), ("icmp://gw", 2, 1, 1, 500_000)];
+        assert_eq!(figures.collect::<Vec<_>>(), expected, "{text}");
+    }
+    assert_eq!(cases(lines).unwrap()[0].message_bytes, 56);
+}
+
+#[test]
+fn a_summary_that_contradicts_the_lines_counts_for_nothing() {
+    for (from, to) in [
+        ("4 packets transmitted, 3 received", "4 packets transmitted, 2 received"),
+        ("4 packets", "2 packets"),
+    ] {
+        let run = import_bytes("ping", IPUTILS.replace(from, to).as_bytes(), &import_options()).unwrap();
+        let figures = &run.cases[0].figures;
+        assert_eq!((figures.counts.known_lost(), figures.counts.received), (None, 3));
+        assert_eq!(figures.times.latency_ns.as_ref().unwrap().max, 12_500_000);
+        assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"]);
+        assert!(run.warnings[1].text.contains("3 replies are listed"), "{}", run.warnings[1].text);
+    }
+    // A summary without a deviation has no figures of replies that have no line.
+    let of_two = BUSYBOX.replacen("64 bytes from 192.0.2.1: seq=0 ttl=64 time=0.031 ms\n", "", 1);
+    let run = import_bytes("ping", of_two.as_bytes(), &import_options()).unwrap();
+    assert_eq!(run.cases[0].figures.counts.received, 2);
+    assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"]);
+}
+
+#[test]
+fn a_target_without_a_result_leaves_the_others() {
+    let text = format!("PING other (192.0.2.2) 56(84) bytes of data.\n{IPUTILS}");
+    let run = import_bytes("ping", text.as_bytes(), &import_options()).unwrap();
+    assert_eq!((run.cases.len(), warning_codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
+}
+
+#[test]
+fn quiet_output_has_the_figures_of_its_summary() {
+    let quiet: String =
+        IPUTILS.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
+    let case = cases(&quiet).unwrap().remove(0);
+    let latency = case.figures.times.latency_ns.unwrap();
+    assert_eq!((latency.count, latency.mean, latency.standard_deviation), (3, 4_593_000.0, 5_611_000.0));
+    assert!(latency.percentiles.is_empty());
+    let busybox: String =
+        BUSYBOX.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
+    assert!(cases(&busybox).unwrap_err().ends_with("run ping without -q"));
+}
+
+#[test]
+fn output_that_was_cut_off_has_no_loss() {
+    let run =
+        import_bytes("ping", IPUTILS.split("\n\n").next().unwrap().as_bytes(), &import_options()).unwrap();
+    assert_eq!((run.cases[0].figures.counts.known_lost(), run.cases[0].figures.counts.received), (None, 3));
+    assert_eq!(warning_codes(&run.warnings), ["imported", "losses_unknown"]);
+    assert!(cases("hello\n").unwrap_err().starts_with("not the output of ping in English or German"));
+    assert!(
+        cases("PING gw (192.0.2.1) 56(84) bytes of data.\n")
+            .unwrap_err()
+            .contains("neither a reply nor a summary")
+    );
+}

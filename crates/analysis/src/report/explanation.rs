@@ -1,0 +1,390 @@
+//! The explanation of a link, for a terminal: the answer first, then the causes in the order of their cost. `page` draws the
+//! same for a browser.
+
+use std::io;
+
+use anstyle::Style;
+
+use super::wording::{brief_elapsed, brief_time, plural, printable, to_ascii, wrap};
+use super::{Detail, ReportOptions};
+use crate::explain::causes;
+use crate::explain::live::{CauseFinding, CauseVerdict, Explanation, Stage};
+use linkgauge_model::units::format_size;
+
+mod page;
+
+pub use page::{CauseEffect, cause_context, render_links, write_explanation_page};
+
+const INDENT: &str = "  ";
+const DETAIL_INDENT: &str = "      ";
+
+/// Glyphs of the segments of the bar, in turn, and that of the rest. Each has its own replacement in ASCII.
+const GLYPHS: [char; 4] = ['█', '▆', '▄', '▂'];
+const REST_GLYPH: char = '·';
+/// Columns of the time before the bar.
+const BAR_LABEL_COLUMNS: usize = 10;
+/// A longer bar shows nothing more.
+const MAX_BAR_COLUMNS: usize = 60;
+
+/// A part of the median. All parts of an explanation add up to the whole bar.
+struct Segment<'a> {
+    /// The cause; `None`: what remains.
+    finding: Option<&'a CauseFinding>,
+    name: &'a str,
+    cost_ns: f64,
+    /// Share of the bar, 0 to 1.
+    share: f64,
+}
+
+/// The causes that take time, what they cost only together, and the rest.
+fn segments(explanation: &Explanation) -> Vec<Segment<'_>> {
+    let found = explanation.causes.iter().filter(|finding| finding.verdict.is_found());
+    let costs = found.filter_map(|finding| Some((Some(finding), finding.name, finding.effect.cost_ns?)));
+    let together = explanation.combined.as_ref().map_or(0.0, |combined| combined.interaction_ns);
+    let others = [(None, "only together", together), (None, "unexplained", explanation.unexplained_ns)];
+    let parts: Vec<_> = costs.chain(others).filter(|(_, _, cost)| *cost > 0.0).collect();
+    let whole: f64 = parts.iter().map(|(_, _, cost)| cost).sum();
+    let segment = |(finding, name, cost_ns)| Segment { finding, name, cost_ns, share: cost_ns / whole };
+    parts.into_iter().map(segment).collect()
+}
+
+/// The median as one bar of its causes, and what no setting can remove on the same scale.
+fn bars(explanation: &Explanation, width: usize) -> String {
+    let room = width.saturating_sub(INDENT.len() + BAR_LABEL_COLUMNS + 1).min(MAX_BAR_COLUMNS);
+    let columns = |share: f64| (share * room as f64).round() as usize;
+    let (mut bar, mut drawn, mut sum) = (String::new(), 0, 0.0);
+    for (index, segment) in segments(explanation).iter().enumerate() {
+        sum += segment.share;
+        let glyph = if segment.finding.is_some() { GLYPHS[index % GLYPHS.len()] } else { REST_GLYPH };
+        bar.extend(std::iter::repeat_n(glyph, columns(sum).saturating_sub(drawn)));
+        drawn = columns(sum);
+    }
+    let line = |ns: f64, bar: &str| format!("{INDENT}{:>BAR_LABEL_COLUMNS$} {bar}\n", brief_time(ns));
+    let mut text = line(explanation.median_ns, &bar);
+    let accounting = &explanation.accounting;
+    if let (Some(minimum), Some(by)) = (accounting.minimum_ns, accounting.minimum_by) {
+        let length = columns(minimum / explanation.median_ns.max(1.0)).clamp(1, room);
+        let bar: String = std::iter::repeat_n(GLYPHS[0], length).collect();
+        let label = format!("{bar} {by}");
+        let label = if label.chars().count() <= room { label } else { bar };
+        text += &line(minimum, &label);
+    }
+    text
+}
+
+/// The parts of a round trip with their shares.
+fn stage_table(stages: &[Stage]) -> String {
+    let names = stages.iter().map(|stage| stage.name.chars().count()).max().unwrap_or(0);
+    let mut text = format!(
+        "\n{INDENT}{:<names$}  {:>8}  of median  of spread  of tail\n",
+        "part of a round trip", "mean"
+    );
+    let percent =
+        |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
+    for stage in stages {
+        text += &format!(
+            "{INDENT}{:<names$}  {:>8}  {:>9}  {:>9}  {:>7}\n",
+            stage.name,
+            brief_time(stage.mean_ns),
+            percent(Some(stage.median_share)),
+            percent(stage.spread_share),
+            percent(stage.tail_share)
+        );
+    }
+    text
+}
+
+/// Writes the explanation.
+///
+/// # Errors
+///
+/// Writing fails.
+pub fn write_explanation(
+    explanation: &Explanation,
+    options: &ReportOptions,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let bold = |text: String| {
+        let style = Style::new().bold();
+        if options.colour { format!("{style}{}{style:#}\n", text.trim_end()) } else { text }
+    };
+    let mut text = bold(options.format_answer(&printable(&headline(explanation))));
+    text.push_str(&wrap(&printable(&context(explanation)), options.width, INDENT, INDENT));
+    text.push('\n');
+    text.push_str(&bars(explanation, options.width));
+    let shown =
+        |finding: &&CauseFinding| options.detail == Detail::Full || finding.verdict != CauseVerdict::RuledOut;
+    let rows: Vec<&CauseFinding> = explanation.causes.iter().filter(shown).collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        let names = rows.iter().map(|finding| finding.name.chars().count()).max().unwrap_or(0);
+        let names = names.max("unexplained".len());
+        text.push_str(&bold(format!("{INDENT}  {:<names$}  {:>8}  verdict\n", "cause", "costs")));
+        let segments = segments(explanation);
+        for finding in &rows {
+            let is_own = |segment: &Segment| segment.finding.is_some_and(|own| std::ptr::eq(own, *finding));
+            let glyph = segments.iter().position(is_own).map_or(' ', |index| GLYPHS[index % GLYPHS.len()]);
+            text.push_str(&row(finding, glyph, names, options.width));
+        }
+        let rest = brief_time(explanation.unexplained_ns);
+        text.push_str(&format!("{INDENT}{REST_GLYPH} {:<names$}  {rest:>8}\n", "unexplained"));
+    }
+    if options.detail == Detail::Full {
+        text.push_str(&stage_table(&explanation.accounting.stages));
+    }
+    for sentence in notes(explanation, options) {
+        text.push_str(&wrap(&printable(&sentence), options.width, INDENT, INDENT));
+    }
+    out.write_all(if options.unicode { text } else { to_ascii(&text) }.as_bytes())
+}
+
+/// `43.99 ms per request: 43.9 ms (99.8 %) by delayed ACK here with Nagle at the server (proved, 10 pairs).`
+fn headline(explanation: &Explanation) -> String {
+    let median = brief_time(explanation.median_ns);
+    let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
+    let has_cost = |finding: &CauseFinding| finding.effect.cost_ns.is_some_and(|cost| cost > 0.0);
+    let matters = |finding: &&CauseFinding| has_cost(finding) || causes::slows_some_requests(finding.id);
+    let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
+    let Some(first) = found.iter().copied().find(matters).or(found.first().copied()) else {
+        let tested =
+            explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
+        return match tested {
+            0 => format!("{median} per request: no cause shown."),
+            _ => format!("{median} per request: no cause shown, {} ruled out.", plural(tested, "cause")),
+        };
+    };
+    let sure = |finding: &CauseFinding| match finding.verdict {
+        CauseVerdict::Proved => format!("proved, {}", plural(finding.effect.pairs_ns.len(), "pair")),
+        verdict => format!("{}, not proved", verdict.label()),
+    };
+    let slower =
+        |finding: &CauseFinding| format!("some requests are slower by {} ({})", finding.name, sure(finding));
+    let Some(cost) = first.effect.cost_ns.filter(|_| has_cost(first)) else {
+        return format!("{median} per request; {}.", slower(first));
+    };
+    let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
+    let is_other = |finding: &&CauseFinding| {
+        finding.verdict.is_found() && !has_cost(finding) && causes::slows_some_requests(finding.id)
+    };
+    let other = explanation.causes.iter().find(is_other);
+    let other = other.map_or(String::new(), |other| format!("; {}", slower(other)));
+    format!(
+        "{median} per request: {} ({share:.1} %) by {} ({}){other}.",
+        brief_time(cost),
+        first.name,
+        sure(first)
+    )
+}
+
+fn context(explanation: &Explanation) -> String {
+    let mut parts = vec![
+        explanation.endpoint.clone(),
+        explanation.protocol.clone(),
+        format_size(explanation.message_bytes.into()),
+        plural(explanation.requests as usize, "request"),
+    ];
+    if explanation.lost > 0 {
+        parts.push(format!("{} lost", explanation.lost));
+    }
+    parts.push(brief_elapsed(explanation.elapsed_ns));
+    parts.join(", ")
+}
+
+fn row(finding: &CauseFinding, glyph: char, names: usize, width: usize) -> String {
+    let cost = match finding.effect.cost_ns.filter(|_| finding.verdict.is_found()) {
+        Some(cost) if cost > 0.0 => brief_time(cost),
+        _ => "–".to_owned(),
+    };
+    let mut text = format!(
+        "{INDENT}{glyph} {:<names$}  {cost:>8}  {}\n",
+        printable(finding.name),
+        finding.verdict.label()
+    );
+    text += &reasons(finding, width);
+    text
+}
+
+/// The evidence, and what to do about a cause that was found.
+pub(crate) fn reasons<E>(finding: &CauseFinding<E>, width: usize) -> String {
+    let fix = finding.verdict.is_found().then(|| format!("Fix: {}.", finding.remedy));
+    let sentences = finding.evidence.iter().map(|sentence| printable(sentence)).chain(fix);
+    sentences.map(|sentence| wrap(&sentence, width, DETAIL_INDENT, DETAIL_INDENT)).collect()
+}
+
+/// The names of the causes with this verdict in one line. Each has its evidence in the document.
+pub(crate) fn names_with_verdict<E>(causes: &[CauseFinding<E>], verdict: CauseVerdict) -> Option<String> {
+    let causes = causes.iter().filter(|finding| finding.verdict == verdict);
+    let names: Vec<&str> = causes.map(|finding| finding.name).collect();
+    (!names.is_empty()).then(|| format!("{}: {}", verdict.label(), names.join("; ")))
+}
+
+fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
+    let mut notes = Vec::new();
+    if options.detail != Detail::Full {
+        notes.extend(names_with_verdict(&explanation.causes, CauseVerdict::RuledOut));
+    }
+    if let Some(combined) = &explanation.combined {
+        notes.push(format!(
+            "All proved causes together cost {}; their sum differs by {}.",
+            brief_time(combined.cost_ns),
+            brief_time(combined.interaction_ns.abs())
+        ));
+    }
+    if (1..explanation.planned_pairs).contains(&explanation.pairs) && !explanation.interrupted {
+        notes.push(format!(
+            "{} of {} pairs of each test fitted into the time, because this host or the server was slower than expected: \
+             the intervals are wider. Try a longer --time.",
+            explanation.pairs, explanation.planned_pairs
+        ));
+    }
+    if explanation.interrupted {
+        notes.push("Interrupted: not all causes were tested.".to_owned());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::live::{Accounting, DelayEffect};
+    use linkgauge_model::stats::Interval;
+
+    pub(super) fn finding(name: &'static str, verdict: CauseVerdict, cost_ns: Option<f64>) -> CauseFinding {
+        CauseFinding {
+            id: "id",
+            family: "timer",
+            name,
+            verdict,
+            effect: DelayEffect {
+                cost_ns,
+                cost_interval_ns: cost_ns.map(|cost| Interval { low: 0.9 * cost, high: 1.1 * cost }),
+                pairs_ns: vec![[44e6, 3e4]; 10],
+                ..DelayEffect::default()
+            },
+            evidence: vec!["quickack=1: −43.96 ms [−44.00 ms, −43.90 ms], 10 pairs".to_owned()],
+            remedy: "set TCP_NODELAY in the server, or send each reply with one write",
+        }
+    }
+
+    #[test]
+    fn a_tick_takes_no_time_so_it_is_not_the_answer() {
+        let tick = CauseFinding { id: "kernel_tick", ..finding("tick", CauseVerdict::Seen, Some(0.0)) };
+        let pause = finding("pause", CauseVerdict::Seen, Some(0.0));
+        assert_eq!(headline(&explanation(vec![tick.clone()])), "44.0 ms per request: no cause shown.");
+        let answer = headline(&explanation(vec![tick, pause]));
+        assert_eq!(answer, "44.0 ms per request; some requests are slower by pause (seen, not proved).");
+    }
+
+    #[test]
+    fn what_slows_some_requests_is_part_of_the_answer() {
+        let wake_up = finding("wake-up", CauseVerdict::Proved, Some(11e6));
+        let queue = CauseFinding { id: "run_queue", ..finding("run queue", CauseVerdict::Counted, None) };
+        let cold = CauseFinding { id: "cpu_sleep_states", ..finding("sleep", CauseVerdict::Seen, Some(0.0)) };
+        assert_eq!(
+            headline(&explanation(vec![cold.clone(), queue.clone()])),
+            "44.0 ms per request; some requests are slower by run queue (counted, not proved)."
+        );
+        assert_eq!(
+            headline(&explanation(vec![wake_up, cold, queue])),
+            "44.0 ms per request: 11.0 ms (25.0 %) by wake-up (proved, 10 pairs); some requests are slower by run queue \
+             (counted, not proved)."
+        );
+    }
+
+    pub(super) fn explanation(causes: Vec<CauseFinding>) -> Explanation {
+        Explanation {
+            schema: crate::explain::live::SCHEMA,
+            tool: "linkgauge 0.1.0",
+            started: jiff::Timestamp::UNIX_EPOCH,
+            elapsed_ns: 58_200_000_000,
+            interrupted: false,
+            endpoint: "tcp://192.0.2.7:7333".to_owned(),
+            protocol: "echo".to_owned(),
+            message_bytes: 64,
+            budget_ns: 60_000_000_000,
+            median_ns: 43_990_000.0,
+            fastest_ns: 30_000.0,
+            requests: 350,
+            lost: 0,
+            mean_pause_ns: 50_000_000,
+            pairs: 10,
+            planned_pairs: 10,
+            causes,
+            combined: None,
+            unexplained_ns: 90_000.0,
+            accounting: Accounting {
+                mean_ns: 44e6,
+                minimum_ns: Some(3e4),
+                minimum_by: Some("the shortest round trip of the kernel"),
+                stages: vec![Stage {
+                    id: "fixed",
+                    name: "the rest of the fastest round trip",
+                    mean_ns: 44e6,
+                    median_share: 1.0,
+                    spread_share: None,
+                    tail_share: None,
+                }],
+            },
+        }
+    }
+
+    fn text(explanation: &Explanation) -> String {
+        let mut out = Vec::new();
+        write_explanation(explanation, &ReportOptions::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_answer_comes_first() {
+        let causes = vec![
+            finding("delayed ACK here with Nagle at the server", CauseVerdict::Proved, Some(43.9e6)),
+            finding("server or device that acts on a clock", CauseVerdict::CannotTest, None),
+            finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None),
+        ];
+        let text = text(&explanation(causes));
+        assert!(
+            text.starts_with("44.0 ms per request: 43.9 ms (99.8 %) by delayed ACK here with Nagle at the\n  server (proved, 10 pairs).\n"),
+            "{text}"
+        );
+        assert!(text.contains("  ruled out: wake-up of a blocked thread\n"), "{text}");
+        assert!(text.contains("Fix: set TCP_NODELAY in the server"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn pairs_that_are_missing_are_reported() {
+        let short = Explanation { pairs: 7, ..explanation(Vec::new()) };
+        assert!(
+            text(&short).contains("  7 of 10 pairs of each test fitted into the time"),
+            "{}",
+            text(&short)
+        );
+        assert!(!text(&explanation(Vec::new())).contains("of 10 pairs"));
+    }
+
+    #[test]
+    fn the_bar_holds_the_whole_median_beside_the_minimum() {
+        let causes = vec![
+            finding("one", CauseVerdict::Proved, Some(30e6)),
+            finding("two", CauseVerdict::Seen, Some(9e6)),
+        ];
+        let mut explanation = Explanation { unexplained_ns: 5e6, ..explanation(causes) };
+        explanation.accounting.minimum_ns = Some(11e6);
+        let text = text(&explanation);
+        let bars: Vec<&str> = text.lines().filter(|line| line.contains('█')).collect();
+        let count = |line: &str, glyph| line.chars().filter(|c| *c == glyph).count();
+        assert_eq!((count(bars[0], '█'), count(bars[0], '▆'), count(bars[0], '·')), (41, 12, 7), "{text}");
+        assert!(bars[1].starts_with("     11.0 ms ███████████████ the shortest"), "{text}");
+        assert!(
+            bars[2].starts_with("  █ one") && text.contains("  ▆ two") && text.contains("  · unexplained"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_a_cause_it_says_so() {
+        let causes = vec![finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None)];
+        let text = text(&explanation(causes));
+        assert!(text.starts_with("44.0 ms per request: no cause shown, 1 cause ruled out.\n"), "{text}");
+    }
+}

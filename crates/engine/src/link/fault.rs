@@ -1,0 +1,286 @@
+//! Errors of links: what failed, and a remedy.
+
+use std::io;
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+
+use crate::host::cpu::PinError;
+use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_model::run::{Failure, FailureKind};
+
+/// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// Nothing arrived, or nothing could be sent, within the timeout.
+    #[error("no reply in time")]
+    TimedOut,
+    /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
+    #[error("the line is silent")]
+    SilentLine,
+    /// The remote has closed the link.
+    #[error("the remote closed the link")]
+    Closed,
+    /// The user ended the wait.
+    #[error("interrupted")]
+    Interrupted,
+    /// The message is longer than the link supports.
+    #[error("a message of {bytes} bytes does not fit: at most {limit}")]
+    TooLong {
+        /// The size of the message.
+        bytes: usize,
+        /// The maximum size.
+        limit: usize,
+    },
+    /// The refused operation, and the system's reason.
+    #[error("{}", describe_refusal(.operation, .source))]
+    System {
+        /// The refused operation, as printed.
+        operation: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The endpoint is invalid.
+    #[error("{0}")]
+    Endpoint(Box<EndpointError>),
+    /// A thread cannot be bound to its CPU.
+    #[error("{0}")]
+    Pin(#[from] PinError),
+    /// The link cannot be used in this way.
+    #[error("{0}")]
+    Invalid(String),
+    /// The kernel, the driver, the link or the remote lacks a feature that was requested.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A name, an address, a device or a service does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// This user may not perform the operation.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// Another program uses the device or the number.
+    #[error("{0}")]
+    InUse(String),
+    /// A host or a router on the way reports that the remote cannot be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// As [`Fault::TimedOut`]; the text says which reply did not arrive.
+    #[error("{0}")]
+    NoReply(String),
+    /// The remote refused the request.
+    #[error("{0}")]
+    Refused(String),
+    /// The remote ended early.
+    #[error("{0}")]
+    EndedEarly(String),
+    /// The remote sent something that its protocol does not allow.
+    #[error("{0}")]
+    UnexpectedData(String),
+    /// A limit of this program was reached.
+    #[error("{0}")]
+    LimitReached(String),
+    /// A part of this program failed.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<EndpointError> for Fault {
+    fn from(error: EndpointError) -> Fault {
+        Fault::Endpoint(Box::new(error))
+    }
+}
+
+impl Fault {
+    /// What a server's log reports about a client whose link ended with this fault. `None` if the client only left.
+    pub(crate) fn client_complaint(&self) -> Option<&str> {
+        match self {
+            Fault::LimitReached(what)
+            | Fault::NoReply(what)
+            | Fault::Refused(what)
+            | Fault::UnexpectedData(what) => Some(what),
+            _ => None,
+        }
+    }
+
+    /// Whether the host does not answer.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Fault::System { source, .. } if source.kind() == io::ErrorKind::TimedOut)
+    }
+
+    /// Maps a system error to a fault that names the operation.
+    pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
+        move |source| Fault::System { operation, source }
+    }
+}
+
+impl From<&Fault> for FailureKind {
+    fn from(fault: &Fault) -> FailureKind {
+        match fault {
+            Fault::TimedOut | Fault::SilentLine | Fault::NoReply(_) => FailureKind::TimedOut,
+            Fault::Closed => FailureKind::Closed,
+            Fault::Interrupted => FailureKind::Interrupted,
+            Fault::NotFound(_) => FailureKind::NotFound,
+            Fault::System { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+            Fault::System { source, .. } if source.kind() == io::ErrorKind::TimedOut => FailureKind::TimedOut,
+            Fault::System { .. } | Fault::NotPermitted(_) | Fault::InUse(_) | Fault::Unreachable(_) => {
+                FailureKind::System
+            }
+            Fault::TooLong { .. }
+            | Fault::Endpoint(_)
+            | Fault::Pin(_)
+            | Fault::Invalid(_)
+            | Fault::Unsupported(_) => FailureKind::InvalidCase,
+            Fault::Refused(_) | Fault::EndedEarly(_) => FailureKind::Remote,
+            Fault::UnexpectedData(_) => FailureKind::UnexpectedReply,
+            Fault::LimitReached(_) | Fault::Internal(_) => FailureKind::Other,
+        }
+    }
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Failure {
+        Failure::new((&error.fault).into(), error.to_string())
+    }
+}
+
+/// A fault, its endpoint, and a hint for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.endpoint, .fault))]
+pub struct LinkError {
+    /// The endpoint, as typed.
+    pub endpoint: Box<str>,
+    /// What failed.
+    pub fault: Fault,
+}
+
+/// The endpoint, unless the fault already names it.
+fn error_prefix(endpoint: &str, fault: &Fault) -> String {
+    match fault {
+        Fault::Endpoint(_) => String::new(),
+        _ => format!("{endpoint}: "),
+    }
+}
+
+impl LinkError {
+    /// Joins the fault of a link with its endpoint.
+    pub fn new(endpoint: &Endpoint, fault: Fault) -> LinkError {
+        LinkError { endpoint: endpoint.as_str().into(), fault }
+    }
+}
+
+/// The operation of a refusal by a remote that has replied before.
+pub(super) const VANISHED: &str = "the remote stopped replying during the run";
+
+/// A host that does not answer, in words.
+const SILENT: &str = "no reply";
+/// What to try then.
+pub(crate) const SILENT_REMEDY: &str = ": the host is down, or a firewall drops the packets. Check the address, the cable, firewalls and --timeout";
+
+/// A system without a route to the host, in words.
+pub(super) const NO_ROUTE: &str = "no route to the host";
+const NO_ROUTE_REMEDY: &str = ": check the address; 'ip route' lists the networks that this host reaches";
+
+/// Hint for a serial line without replies.
+pub const CHECK_LINE_HINT: &str =
+    ": check the loopback plug or the device, rate, flow control, and --timeout";
+
+/// What the system refused: the usual faults of networks in words, without the operation and the number of the error.
+pub fn describe_refusal(operation: &str, source: &io::Error) -> String {
+    let reason = match source.kind() {
+        _ if operation == VANISHED => VANISHED,
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset",
+        io::ErrorKind::TimedOut => SILENT,
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => NO_ROUTE,
+        _ => return format!("{operation}: {source}"),
+    };
+    reason.to_owned()
+}
+
+fn remedy(endpoint: &str, fault: &Fault) -> String {
+    let remedy = match fault {
+        Fault::System { source, .. } if is_file_limit_reached(source) => RAISE_FILE_LIMIT_HINT,
+        Fault::System { operation: VANISHED, .. } => {
+            ": its port is closed now. Check whether it still runs, and its log"
+        }
+        Fault::Closed => ": check whether the server or device still runs, and its log",
+        Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+            return start_server_hint(endpoint);
+        }
+        Fault::System { source, .. } => system_remedy(source.kind()),
+        Fault::SilentLine => CHECK_LINE_HINT,
+        Fault::TimedOut => ": the server does not reply. Check that it runs, firewalls, and --timeout",
+        _ => "",
+    };
+    remedy.to_owned()
+}
+
+/// With a command that serves the endpoint. Without an address, a server listens on its own host only.
+fn start_server_hint(endpoint: &str) -> String {
+    let Ok(endpoint) = endpoint.parse::<Endpoint>() else { return String::new() };
+    let scheme = endpoint.scheme();
+    let Ok((host, port)) = endpoint.host_port() else {
+        let address = endpoint.address();
+        return format!(": no server listens there. Start one, like 'linkgauge serve {scheme}://{address}'");
+    };
+    let listen = match host.parse() {
+        Ok(IpAddr::V6(address)) if address.is_loopback() => "[::1]",
+        Ok(IpAddr::V6(_)) => "[::]",
+        Ok(IpAddr::V4(address)) if address.is_loopback() => host,
+        _ if host == "localhost" => host,
+        _ => "0.0.0.0",
+    };
+    let (which, port) = match port {
+        Some(port) => ("this port", format!(":{port}")),
+        None => ("the default port", String::new()),
+    };
+    format!(
+        ": no server listens on {which}. Start one there, like 'linkgauge serve {scheme}://{listen}{port}', or name \
+         another port"
+    )
+}
+
+/// What to try after an error of the system, as the end of a message.
+pub fn system_remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => {
+            ": no server listens on this port. Start one there, or name another port"
+        }
+        io::ErrorKind::NotFound => ": no server has this endpoint. Start 'linkgauge serve' with it",
+        io::ErrorKind::AddrInUse => ": another program uses it. Choose another one, or stop that program",
+        io::ErrorKind::PermissionDenied => {
+            ": this user may not do that. Ports below 1024 and files of others need root"
+        }
+        io::ErrorKind::TimedOut => SILENT_REMEDY,
+        io::ErrorKind::ConnectionReset => {
+            ": the server ended the connection. It is busy, or uses another protocol"
+        }
+        io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => NO_ROUTE_REMEDY,
+        _ => "",
+    }
+}
+
+/// Whether this process has reached its limit of open files.
+pub(super) fn is_file_limit_reached(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
+/// Commands that open many links have already raised their soft limit as far as possible.
+pub(super) const RAISE_FILE_LIMIT_HINT: &str = ": each link uses one. Use fewer links, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_on_which_port_no_server_listens() {
+        let hint = start_server_hint("tcp://192.0.2.1");
+        let expected = ": no server listens on the default port. Start one there, like 'linkgauge serve tcp://0.0.0.0', or ";
+        assert!(hint.starts_with(expected), "{hint}");
+        let hint = start_server_hint("tcp://[::1]:9");
+        assert!(hint.starts_with(
+            ": no server listens on this port. Start one there, like 'linkgauge serve tcp://[::1]:9'"
+        ));
+    }
+}

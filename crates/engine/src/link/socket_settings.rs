@@ -1,0 +1,64 @@
+//! Applies the settings of a socket that a party requests for its link, after the link was opened.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::traffic_class::set_traffic_class;
+use super::{Fault, Link, own_socket};
+use linkgauge_model::traffic::SocketSettings;
+use socket2::{SockRef, TcpKeepalive};
+
+/// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
+pub fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
+    if let Some(descriptor) = socket {
+        let _ = SockRef::from(&descriptor).set_tcp_notsent_lowat(bytes);
+    }
+}
+
+/// Interval of the keepalives of a control connection. Some NAT devices forget connections that are idle for 5 s.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Keepalives without a reply that break a connection: as long as a retransmission may take.
+const KEEPALIVE_PROBES: u32 = 60;
+
+/// Has the system send keepalives on a connection that is idle during a measurement, unless the endpoint sets others.
+/// Other links have none.
+pub(crate) fn keep_alive(link: &dyn Link) {
+    let Some(descriptor) = own_socket(link) else { return };
+    let socket = SockRef::from(&descriptor);
+    if !socket.keepalive().unwrap_or(true) {
+        let wanted = TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL);
+        let _ = socket.set_tcp_keepalive(&wanted.with_retries(KEEPALIVE_PROBES));
+    }
+}
+
+/// Applies the settings to the socket of a link.
+///
+/// # Errors
+///
+/// Fails for a link without a socket of its own, and for a setting that this kind of socket does not have.
+pub fn apply(socket: Option<BorrowedFd<'_>>, settings: &SocketSettings) -> Result<(), Fault> {
+    let Some(descriptor) = socket else {
+        return Err(Fault::Unsupported("this link has no socket: leave out the socket options".to_owned()));
+    };
+    let socket = SockRef::from(&descriptor);
+    if let Some(on) = settings.nodelay {
+        socket.set_tcp_nodelay(on).map_err(Fault::system("set TCP_NODELAY"))?;
+    }
+    if let Some(on) = settings.quick_ack {
+        socket.set_tcp_quickack(on).map_err(Fault::system("set TCP_QUICKACK"))?;
+    }
+    if let Some(bytes) = settings.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;
+    }
+    if let Some(bytes) = settings.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes as usize).map_err(Fault::system("set the receive buffer"))?;
+    }
+    if let Some(class) = settings.traffic_class {
+        let local = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let no_class =
+            || Fault::Unsupported("this link has no traffic class: leave out dscp and ecn".to_owned());
+        set_traffic_class(&socket, local.ok_or_else(no_class)?.ip(), class)?;
+    }
+    Ok(())
+}

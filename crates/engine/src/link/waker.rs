@@ -1,0 +1,73 @@
+//! Ends the wait of a shared thread, and lets its members look at a state that they share with other threads.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Fault;
+
+/// Ends the wait of a shared thread from another thread.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<WakerState>);
+
+#[derive(Debug)]
+struct WakerState {
+    event: OwnedFd,
+    should_sweep: AtomicBool,
+}
+
+impl Waker {
+    pub fn new() -> Result<Waker, Fault> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        Ok(Waker(Arc::new(WakerState { event, should_sweep: AtomicBool::new(false) })))
+    }
+
+    /// The thread begins its next turn at once.
+    pub fn wake(&self) {
+        // It fails only if the counter is full, and then the thread has been woken.
+        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Soon all members take a step, whatever they wait for: a state that they read has changed.
+    pub(crate) fn sweep(&self) {
+        self.0.should_sweep.store(true, SeqCst);
+        self.wake();
+    }
+
+    pub(crate) fn has_sweep(&self) -> bool {
+        self.0.should_sweep.load(SeqCst)
+    }
+
+    /// Before the members look: a change from then on asks for another sweep.
+    pub(super) fn take_sweep(&self) {
+        self.0.should_sweep.store(false, SeqCst);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.event.as_fd()
+    }
+}
+
+/// The threads of the parties that read one state.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers(Mutex<Vec<Waker>>);
+
+impl Wakers {
+    /// Adds a thread, once.
+    pub fn add(&self, waker: &Waker) {
+        let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|other| Arc::ptr_eq(&other.0, &waker.0)) {
+            wakers.push(waker.clone());
+        }
+    }
+
+    /// The state has changed: all parties of these threads take a step soon.
+    pub(crate) fn sweep(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::sweep);
+    }
+}

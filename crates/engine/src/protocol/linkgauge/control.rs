@@ -1,0 +1,304 @@
+//! The control connection of a client: requests with replies, and what the server reports unasked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::proof::TokenProof;
+use super::request_sender::{ParsedInput, RequestSender};
+use super::server::VALID_MESSAGE_RATES;
+use super::wire::{
+    self, FrameCodec, HANDSHAKE_BYTES, Hello, ServerPlan, SessionReply, SessionRequest, SessionWireError,
+};
+use crate::link::time_of_day::TimeOfDay;
+use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive};
+use crate::protocol::ProtocolError;
+use crate::workload::{Load, MovedBytes};
+use linkgauge_model::clock::Time;
+use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::Pacing;
+
+/// What the server granted.
+pub(super) struct GrantedPlan {
+    /// The load of the client, within the server's limits.
+    pub(super) load: Load,
+    /// Effective settings for the document.
+    pub(super) settings: Map<String, Value>,
+    pub(super) time_of_day: Option<TimeOfDay>,
+}
+
+/// Rejects a granted rate that is invalid or higher than requested: a server may only reduce the rate.
+fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -> Result<(), ProtocolError> {
+    let requested = requested.per_second();
+    if VALID_MESSAGE_RATES.contains(&per_second) && requested.is_none_or(|requested| per_second <= requested)
+    {
+        return Ok(());
+    }
+    let requested = requested.map_or_else(|| "no rate was".to_owned(), |rate| format!("{rate:?} were"));
+    Err(ProtocolError::unexpected_reply(
+        endpoint,
+        format!(
+            "the server grants {per_second:?} messages/s where {requested} requested: use the same version of linkgauge on both hosts"
+        ),
+    ))
+}
+
+/// A server's text, made safe to print: one line of limited length, without control characters.
+pub(super) fn single_line(text: &str) -> String {
+    const MOST: usize = 200;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
+}
+
+/// Error of a server that returns the requests of a session: it was started since, or it ended the session because its messages
+/// could not be sent.
+const RESTARTED_SERVER: &str = "the server does not know this session any more: it was restarted, or its network was down for a while. Run again";
+
+/// The server's reply to the opening of a session.
+pub(super) struct OpenedSession {
+    pub(super) tool: String,
+    pub(super) capabilities: Vec<String>,
+    pub(super) session_id: u64,
+    pub(super) key: Vec<u8>,
+    pub(super) environment: Map<String, Value>,
+    /// Of the first request.
+    pub(super) round_trip: Duration,
+}
+
+/// The control connection.
+pub(super) struct ControlConnection {
+    pub(super) link: Box<dyn Link>,
+    pub(super) endpoint: Endpoint,
+    /// Until the session is open, an interrupt ends the waits for replies.
+    pub(super) dialer: Dialer,
+    last_request: u32,
+    frames: FrameCodec,
+    /// Input of a stream that is not parsed yet.
+    input: Vec<u8>,
+    /// The last report of what the server has moved, and when it arrived.
+    moved: Option<(Time, MovedBytes)>,
+}
+
+impl ControlConnection {
+    pub(super) fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ControlConnection, ProtocolError> {
+        let dialer = Dialer { wait: linkgauge_model::plan::WaitMode::Block, ..dialer.clone() };
+        let link = dialer.open(endpoint)?;
+        keep_alive(link.as_ref());
+        Ok(ControlConnection {
+            link,
+            endpoint: endpoint.clone(),
+            dialer,
+            last_request: 0,
+            frames: FrameCodec::default(),
+            input: Vec::new(),
+            moved: None,
+        })
+    }
+
+    pub(super) fn link_error(&self, fault: Fault) -> ProtocolError {
+        LinkError::new(&self.endpoint, fault).into()
+    }
+
+    pub(super) fn unexpected_reply(&self, reply: &SessionReply) -> ProtocolError {
+        let what = match reply {
+            SessionReply::Refused { reason } => format!("the server refused: {}", single_line(reason)),
+            _ => "the reply does not belong to the request: the server may have another version".to_owned(),
+        };
+        ProtocolError::unexpected_reply(&self.endpoint, what)
+    }
+
+    /// A fault of a flow, as reported by the server.
+    pub(super) fn server_fault(&self, fault: &str) -> String {
+        format!("{}: the server ended it: {}", self.endpoint, single_line(fault))
+    }
+
+    fn sender(&mut self) -> RequestSender<'_> {
+        RequestSender { link: self.link.as_mut(), dialer: &self.dialer, input: &mut self.input }
+    }
+
+    /// Sends a hello and returns the challenge in the reply.
+    fn request_challenge(&mut self, hello: &Hello) -> Result<Vec<u8>, ProtocolError> {
+        let mut sender = self.sender();
+        let challenge = sender.send_until_reply(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
+            Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
+            None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
+            None => ParsedInput::Unexpected(None),
+        });
+        self.input.clear();
+        let challenge = match challenge {
+            Err(Fault::Closed) => Ok(None),
+            challenge => challenge.map_err(|fault| LinkError::new(&self.endpoint, fault)),
+        };
+        challenge?.ok_or_else(|| {
+            let what =
+                "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
+            ProtocolError::unexpected_reply(&self.endpoint, what)
+        })
+    }
+
+    pub(super) fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
+        let hello = Hello::new();
+        let began = self.dialer.now();
+        let challenge = self.request_challenge(&hello)?;
+        let round_trip = self.dialer.now() - began;
+        let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
+        let open = SessionRequest::Open {
+            version: wire::VERSION,
+            tool: linkgauge_model::run::TOOL.to_owned(),
+            nonce: wire::encode_hex(hello.nonce()),
+            challenge: wire::encode_hex(&challenge),
+            proof: token.as_ref().map(TokenProof::proof),
+        };
+        match self.request(&open)? {
+            SessionReply::Opened { version, .. } if version != wire::VERSION => {
+                let what = format!(
+                    "the server uses session version {version}, this program uses {}: use the same version of linkgauge on both hosts",
+                    wire::VERSION
+                );
+                Err(ProtocolError::unexpected_reply(&self.endpoint, what))
+            }
+            SessionReply::Opened { tool, capabilities, session, key, environment, .. } => {
+                let session = u64::from_str_radix(&session, 16).ok();
+                let key = match (&key, token, session) {
+                    (Some(key), ..) => wire::decode_hex(key),
+                    // A server with the token derives the same key, which signs all further messages.
+                    (None, Some(token), Some(session)) => {
+                        let key = token.session_key(session);
+                        self.frames = FrameCodec::signed(key);
+                        Some(key.to_vec())
+                    }
+                    _ => None,
+                };
+                match session.zip(key) {
+                    Some((session, key)) => {
+                        // The server is there. It reports after an interrupt too, and may need a while for it.
+                        self.dialer.cancel = Arc::default();
+                        self.dialer.timeout = self.dialer.timeout.max(MIN_REPLY_TIMEOUT);
+                        Ok(OpenedSession {
+                            tool: single_line(&tool),
+                            capabilities,
+                            session_id: session,
+                            key,
+                            environment,
+                            round_trip,
+                        })
+                    }
+                    None => Err(ProtocolError::unexpected_reply(
+                        &self.endpoint,
+                        "the server opened a session without a key",
+                    )),
+                }
+            }
+            reply => Err(self.unexpected_reply(&reply)),
+        }
+    }
+
+    /// Requests a plan. The server may reduce the rate.
+    pub(super) fn request_plan(
+        &mut self,
+        plan: &ServerPlan,
+        mut load: Load,
+    ) -> Result<GrantedPlan, ProtocolError> {
+        let mut settings = Map::new();
+        match self.request(&SessionRequest::Plan(plan.clone()))? {
+            SessionReply::Planned { per_second, busy_poll_flows, time_of_day } => {
+                if let Some(per_second) = per_second {
+                    check_granted_rate(&self.endpoint, per_second, load.pacing)?;
+                    // The server's limit applies to the client's sending, too.
+                    settings.insert("server_limit_messages_per_second".to_owned(), per_second.into());
+                    load.pacing = Pacing::Fixed { per_second };
+                }
+                if let Some(count) = busy_poll_flows {
+                    settings.insert("server_busy_poll_flows".to_owned(), count.into());
+                }
+                Ok(GrantedPlan { load, settings, time_of_day })
+            }
+            reply => Err(self.unexpected_reply(&reply)),
+        }
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) fn request(&mut self, request: &SessionRequest) -> Result<SessionReply, ProtocolError> {
+        self.last_request += 1;
+        let number = self.last_request;
+        let frame = self.frames.encode(number, request);
+        let ControlConnection { link, dialer, input, frames, moved, .. } = self;
+        let mut used_bytes = 0;
+        let mut sender = RequestSender { link: link.as_mut(), dialer, input };
+        let reply = sender.send_until_reply(&frame, |bytes| {
+            match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
+                _ if bytes == frame.as_slice() => ParsedInput::Parsed(Err(SessionWireError::Echoed)),
+                // The error reply to an unreadable request has no number.
+                Ok(Some((_, SessionReply::Alive(bytes), used))) => {
+                    *moved = Some((dialer.now(), bytes));
+                    ParsedInput::Skip { used }
+                }
+                Ok(Some((other, reply, used)))
+                    if other == number || matches!(reply, SessionReply::Refused { .. }) =>
+                {
+                    used_bytes = used;
+                    if let SessionReply::Pending { measured, .. } = reply {
+                        *moved = Some((dialer.now(), measured));
+                    }
+                    ParsedInput::Parsed(Ok(reply))
+                }
+                // An older reply that was duplicated on the link.
+                Ok(Some(_)) => ParsedInput::Unexpected(Err(SessionWireError::UnrelatedReply)),
+                Ok(None) => ParsedInput::Incomplete,
+                Err(error) => ParsedInput::Unexpected(Err(error)),
+            }
+        });
+        // A report that nothing asked for may follow the reply.
+        self.input.drain(..used_bytes.min(self.input.len()));
+        match reply {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(SessionWireError::Echoed)) => {
+                Err(ProtocolError::unexpected_reply(&self.endpoint, RESTARTED_SERVER))
+            }
+            Ok(Err(error)) => {
+                let what = format!("the server's messages cannot be read: {error}");
+                Err(ProtocolError::unexpected_reply(&self.endpoint, what))
+            }
+            Err(fault) => Err(self.link_error(fault)),
+        }
+    }
+
+    /// What the server has moved by its last report, and when that arrived. Takes what has arrived, without waiting.
+    pub(super) fn read_moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
+        let caps = self.link.caps();
+        let is_stream = caps.framing == Framing::Stream;
+        let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
+        // More than that is no report: the next request finds it.
+        while self.input.len() < MAX_EARLY_BYTES {
+            let Ok(length) = self.link.receive(&mut chunk, Duration::ZERO) else { break };
+            self.input.extend_from_slice(&chunk[..length]);
+            while let Ok(Some((_, SessionReply::Alive(bytes), used))) =
+                self.frames.decode(&self.input, wire::MAX_JSON_BYTES)
+            {
+                self.moved = Some((self.dialer.now(), bytes));
+                self.input.drain(..used);
+            }
+            if !is_stream {
+                self.input.clear();
+            }
+        }
+        self.moved
+    }
+
+    /// Sends a request without a reply.
+    pub(super) fn notify(&mut self, request: &SessionRequest) -> Result<(), Fault> {
+        self.last_request += 1;
+        let frame = self.frames.encode(self.last_request, request);
+        let mut sent = 0;
+        while sent < frame.len() {
+            sent += self.link.send(&frame[sent..], self.dialer.timeout)?;
+        }
+        Ok(())
+    }
+}
+
+/// Most bytes that are read before a request.
+const MAX_EARLY_BYTES: usize = 64 * 1024;
+
+/// Minimum timeout for replies of a server that has opened a session.
+const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,541 @@
+//! Protocols: the client and the server side of each. Each protocol is one file (or folder) and one line in
+//! [`PROTOCOLS`].
+//!
+//! The client side is a [`ClientSession`]: it opens the links of a case and provides the party that runs on each link.
+//! The server side is a [`Service`]: it makes the party of each accepted connection. Neither runs a loop of its own,
+//! and neither controls the stop, the pacing or the recorder.
+
+use std::any::Any;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::link::party::Party;
+use crate::link::redial::RedialedLink;
+use crate::link::time_of_day::TimeOfDay;
+use crate::link::{Admission, Caps, Dialer, Link, LinkError};
+use crate::workload::download::ContentSender;
+use crate::workload::{
+    FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
+};
+use linkgauge_model::clock::Time;
+use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_model::plan::Direction;
+use linkgauge_model::run::{Failure, FailureKind};
+use linkgauge_model::sample::Recorder;
+
+pub mod ask;
+pub(crate) mod auto;
+mod case;
+pub mod chargen;
+mod discard;
+mod echo;
+pub mod iperf3;
+pub mod linkgauge;
+mod linx_bmark;
+mod load_log;
+mod memory_budget;
+pub mod netio;
+mod none;
+pub mod pakbus;
+pub(crate) mod shorthand;
+pub mod sockperf;
+pub mod stamp;
+pub mod tipc_bench;
+
+pub use auto::lacks_server;
+pub use case::{
+    CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
+};
+pub(crate) use load_log::OpenLoad;
+pub use load_log::{LoadLog, MAX_LOGGED_LOADS};
+pub use memory_budget::MemoryBudget;
+pub(crate) use memory_budget::{MemoryCharge, MemoryRefusal};
+
+/// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
+pub static PROTOCOLS: &[Protocol] = &[
+    linkgauge::PROTOCOL,
+    echo::PROTOCOL,
+    discard::PROTOCOL,
+    chargen::PROTOCOL,
+    stamp::PROTOCOL,
+    stamp::TWAMP_LIGHT,
+    sockperf::PROTOCOL,
+    ask::PROTOCOL,
+    iperf3::PROTOCOL,
+    netio::PROTOCOL,
+    pakbus::client::PROTOCOL,
+    tipc_bench::PROTOCOL,
+    linx_bmark::PROTOCOL,
+    none::PROTOCOL,
+];
+
+/// An entry of the list of protocols.
+pub struct Protocol {
+    /// Name in plans, on the command line and in run documents.
+    pub name: &'static str,
+    /// One line for the help.
+    pub summary: &'static str,
+    /// Default port by scheme.
+    pub default_ports: &'static [(&'static str, u16)],
+    /// What it carries, each with its directions; the default direction comes first.
+    pub traffic: &'static [(TrafficKind, &'static [Direction])],
+    /// Options that a plan may set: name and meaning.
+    pub options: &'static [(&'static str, &'static str)],
+    /// Default message sizes, one case each; empty means the default of the workload.
+    pub sizes: &'static [u32],
+    /// A measurement is one test of the server, with a start and an end of its own: it is not split into repetitions.
+    pub(crate) is_measured_whole: bool,
+    /// Completes a case before it runs.
+    pub(crate) prepare_case: PrepareCase,
+    /// Opens the links of a case and makes its flows.
+    pub connect: ConnectFn,
+    /// The server side, if `serve` supports it.
+    pub serve: Option<ServeFn>,
+}
+
+impl Protocol {
+    /// The workloads that it supports, each with its directions.
+    pub fn workloads(&self) -> impl Iterator<Item = (&'static Workload, &'static [Direction])> + use<> {
+        self.traffic.iter().flat_map(|&(kind, directions)| {
+            let carried = WORKLOADS.iter().filter(move |workload| workload.traffic == kind);
+            carried.map(move |workload| (workload, directions))
+        })
+    }
+
+    /// Whether it supports the workload of that name.
+    pub fn supports(&self, workload: &str) -> bool {
+        self.workloads().any(|(supported, _)| supported.name == workload)
+    }
+}
+
+impl std::fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "Protocol({})", self.name)
+    }
+}
+
+/// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
+pub(crate) struct Shorthand {
+    /// Scheme of the URL.
+    pub(crate) scheme: &'static str,
+    /// Name of the protocol.
+    pub(crate) protocol: &'static str,
+    /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
+    pub(crate) option: &'static str,
+}
+
+/// Reads the options and completes a case before any link is opened; called once for each endpoint.
+pub(crate) type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), CaseError>;
+
+/// Prepares a server for a case.
+pub type ConnectFn = fn(&ReadyCase, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
+
+/// Creates the server side of a protocol.
+pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
+
+/// The protocol of that name.
+pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
+    PROTOCOLS.iter().find(|protocol| protocol.name == name)
+}
+
+/// Why a protocol could not be used for a case.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A link could not be opened, or it failed.
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    /// The server sent something that the protocol does not allow here.
+    #[error("{endpoint}: {what}")]
+    UnexpectedReply {
+        /// The server that sent it.
+        endpoint: String,
+        /// The content, or the expectation that it violates.
+        what: String,
+    },
+    /// The protocol does not support the case.
+    #[error("{0}")]
+    InvalidCase(#[from] CaseError),
+}
+
+impl From<ProtocolError> for Failure {
+    fn from(error: ProtocolError) -> Failure {
+        match error {
+            ProtocolError::Link(error) => error.into(),
+            ProtocolError::UnexpectedReply { .. } => {
+                Failure::new(FailureKind::UnexpectedReply, error.to_string())
+            }
+            ProtocolError::InvalidCase(error) => Failure::new(FailureKind::InvalidCase, error.to_string()),
+        }
+    }
+}
+
+impl ProtocolError {
+    /// A [`ProtocolError::UnexpectedReply`] of the server at this endpoint.
+    pub(crate) fn unexpected_reply(endpoint: &Endpoint, what: impl Into<String>) -> ProtocolError {
+        ProtocolError::UnexpectedReply { endpoint: endpoint.to_string(), what: what.into() }
+    }
+}
+
+/// Inputs of a client.
+pub struct ConnectContext<'a> {
+    /// Opens the links.
+    pub dialer: &'a Dialer,
+    /// Shared secret, for servers that require one.
+    pub token: Option<&'a str>,
+    /// Connections that earlier cases left open.
+    pub connection_cache: &'a Arc<ConnectionCache>,
+    /// Receiver of the content of a download, if it is saved.
+    pub content: Option<&'a ContentSender>,
+    /// Makes the recorder of a flow from its role and the index of its endpoint.
+    pub(crate) new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
+}
+
+/// Connections that a protocol leaves open for the next case of the run, by name. They close at the end of the run.
+#[derive(Default)]
+pub struct ConnectionCache(Mutex<Vec<(String, Box<dyn Any + Send>)>>);
+
+impl ConnectionCache {
+    /// Adds an entry. Entries of the same name are allowed.
+    pub fn store(&self, name: String, thing: impl Any + Send) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Box::new(thing)));
+    }
+
+    /// Removes one entry of that name.
+    pub fn take<T: Any>(&self, name: &str) -> Option<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = all.iter().position(|(cached, thing)| cached == name && thing.is::<T>())?;
+        all.remove(at).1.downcast().ok().map(|thing| *thing)
+    }
+}
+
+/// A link and the party that runs on it.
+pub struct Flow {
+    /// The purpose of the flow.
+    pub(crate) role: FlowRole,
+    /// Index of its endpoint in the case.
+    pub(crate) endpoint_index: usize,
+    /// The open link.
+    pub link: Box<dyn Link>,
+    /// The client's party on the link.
+    pub party: Box<dyn RecordingParty>,
+}
+
+/// A server that is ready for one case, as the client sees it.
+pub trait ClientSession: Send {
+    /// The flows to run in parallel; called once.
+    fn take_flows(&mut self) -> Vec<Flow>;
+
+    /// Time that passes at the server before it sends and expects payload, so that probes see the idle link. At most the
+    /// idle time of the case; zero where the protocol has no such wait.
+    fn lead_in(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The last report of what the server has moved, and when it arrived, from servers that report. Called a few times a second while the flows run and
+    /// while the server receives; never waits.
+    fn moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
+        None
+    }
+
+    /// Returns whether the server still receives after all flows have ended. Called repeatedly until it returns `false`
+    /// or the user interrupts. `links` are the links of the flows.
+    fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {
+        let _ = (flows, links);
+        false
+    }
+
+    /// Returns the server's counts, if it reports any, after all flows have ended. `links` are the links of the flows,
+    /// still open.
+    ///
+    /// # Errors
+    ///
+    /// The control connection failed, or the server sent an invalid report.
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let _ = (flows, links);
+        Ok(None)
+    }
+
+    /// Settings that client and server agreed on.
+    fn effective_settings(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    /// Facts of the server's host, if it reports them.
+    fn server_environment(&self) -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+/// A session that only has flows: the server needs no control messages.
+pub(crate) struct FlowsOnlySession {
+    flows: Vec<Flow>,
+}
+
+impl FlowsOnlySession {
+    /// A session of these flows.
+    pub(crate) fn boxed(flows: Vec<Flow>) -> Box<dyn ClientSession> {
+        Box::new(FlowsOnlySession { flows })
+    }
+}
+
+impl ClientSession for FlowsOnlySession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+}
+
+/// Opens one link for each endpoint and connection of a case, and makes a flow of each from its load, the index of its
+/// endpoint and its link.
+///
+/// # Errors
+///
+/// A link that cannot be opened, or the error of `make`.
+pub(crate) fn open_flows(
+    case: &ReadyCase,
+    context: &ConnectContext,
+    mut make: impl FnMut(&Load, usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
+) -> Result<Vec<Flow>, ProtocolError> {
+    let (endpoints, parallel, reopens) =
+        (case.endpoints.clone(), case.parallel as usize, case.reopens_connections());
+    let links: Vec<Box<dyn Link>> =
+        context.dialer.open_many(&case.endpoints[0], endpoints.len() * parallel, move |dialer, number| {
+            let endpoint = &endpoints[number / parallel];
+            match reopens {
+                true => RedialedLink::open(endpoint, dialer).map(|link| Box::new(link) as Box<dyn Link>),
+                false => dialer.open(endpoint),
+            }
+        })?;
+    let mut flows = Vec::new();
+    for (number, link) in links.into_iter().enumerate() {
+        let load = case.load.of_flow((number % parallel) as u32);
+        make(&load, number / parallel, link, &mut flows)?;
+    }
+    Ok(flows)
+}
+
+/// Settings and limits of a server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Limits for all clients.
+    pub limits: ServerLimits,
+    /// Shared secret that clients must prove, where the protocol supports that.
+    pub token: Option<String>,
+    /// Store nothing about senders, where the protocol supports that.
+    pub is_stateless: bool,
+    /// Facts of this machine, for clients that request them.
+    pub environment: Map<String, Value>,
+    /// What this machine states about its time of day. `None`: it is read for each client that requests it.
+    pub time_of_day: Option<TimeOfDay>,
+    /// Signing key, random for each start. Signed tokens replace stored state.
+    pub secret: [u8; 32],
+    /// Where the server records the loads that it serves, if the protocol supports that (`linkgauge`).
+    pub load_log: Option<LoadLog>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig {
+            limits: ServerLimits::default(),
+            token: None,
+            is_stateless: false,
+            environment: Map::new(),
+            time_of_day: None,
+            secret: random_bytes(),
+            load_log: None,
+        }
+    }
+}
+
+/// Unpredictable random bytes from the system.
+pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    let mut filled = 0;
+    while filled < BYTES {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            // Available on every kernel since 3.17.
+            Err(error) => panic!("the system gives no random bytes: {error}"),
+        }
+    }
+    bytes
+}
+
+/// Limits that a server reports to its clients and enforces.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct ServerLimits {
+    /// Sessions at once.
+    pub sessions: u32,
+    /// Longest run of one case, in seconds.
+    pub duration_s: u64,
+    /// Highest payload rate of one client, both directions together, in bits per second; `None` means unlimited.
+    pub bit_rate: Option<f64>,
+    /// Maximum payload bytes of one message.
+    pub message_bytes: u32,
+    /// Connections of one session.
+    pub flows: u32,
+    /// Seconds without traffic after which a connection is closed.
+    pub idle_s: u64,
+    /// Bytes of memory that all clients may make it use together, a quarter of them in one session. Clients do not
+    /// learn it.
+    #[serde(skip)]
+    pub memory_bytes: u64,
+    /// Threads that connections share; `None`: one for each CPU. Clients do not learn it.
+    #[serde(skip)]
+    pub threads: Option<NonZeroU32>,
+}
+
+impl ServerLimits {
+    /// Limits of a server without its own settings.
+    pub const DEFAULT: ServerLimits = ServerLimits {
+        sessions: 16_384,
+        duration_s: 24 * 3600,
+        bit_rate: None,
+        message_bytes: 1 << 30,
+        flows: 16_384,
+        idle_s: 60,
+        memory_bytes: 1 << 30,
+        threads: None,
+    };
+}
+
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits::DEFAULT
+    }
+}
+
+/// Maximum connections for protocols with several per session: a control connection and usually one or two for data,
+/// with room for a session that uses all it may.
+pub(crate) fn max_session_connections(limits: &ServerLimits) -> u32 {
+    limits.sessions.saturating_mul(4).max(limits.flows.saturating_add(16))
+}
+
+/// The server side of a protocol: makes the party of each connection.
+pub trait Service: Send + Sync {
+    /// A different service for connections to this endpoint, if the other endpoints require one.
+    fn for_endpoint(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
+        let _ = (endpoint, all);
+        None
+    }
+
+    /// Whether connections stay open at a server stop until the reason has been sent to the clients.
+    fn sends_farewell(&self) -> bool {
+        false
+    }
+
+    /// Rejects unsupported links before the server listens.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the service cannot use the link.
+    fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
+        let _ = caps;
+        Ok(())
+    }
+
+    /// The budget that its parties charge, if they charge memory themselves.
+    fn memory_budget(&self) -> Option<MemoryBudget> {
+        None
+    }
+
+    /// Bytes of memory that the party of a new connection takes at most, beside those that it charges itself. They are
+    /// charged before it is made.
+    fn connection_bytes(&self, caps: &Caps) -> usize {
+        // What it receives, and the reply to it.
+        2 * caps.max_message_bytes.unwrap_or(crate::link::MAX_COALESCED_BYTES)
+    }
+
+    /// Makes the party of a new connection. `caps` are those of its link, `from` is the address of the client.
+    fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
+
+    /// First bytes of a client's request, if one client may send several; each gets its own party.
+    fn opening_prefix(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// What clients cannot do if the server listens on these endpoints alone, and the endpoint that is missing.
+    fn missing_listener(&self, endpoints: &[Endpoint]) -> Option<String> {
+        let _ = endpoints;
+        None
+    }
+
+    /// Further endpoints to listen on, for protocols with separate control connections.
+    ///
+    /// # Errors
+    ///
+    /// No further endpoint can be derived from this one.
+    fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
+        let _ = endpoint;
+        Ok(Vec::new())
+    }
+
+    /// Decides on the first message of an unknown sender on a connectionless link. Senders can be forged there, so
+    /// `Open` requires a proved address or an existing connection.
+    fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
+        let _ = (first, from, reply);
+        Admission::Drop
+    }
+
+    /// Whether clients send this first message from that port, although servers use the port as well. A server there
+    /// must not be able to reply to `reply`, or the replies would never stop.
+    fn is_client_port(&self, port: u16, first: &[u8], reply: &[u8]) -> bool {
+        let _ = (first, reply);
+        !is_server_port(port)
+    }
+
+    /// Whether the protocol limits its sessions itself, because a session may have several connections. Otherwise each
+    /// connection counts as a session.
+    fn limits_sessions_itself(&self) -> bool {
+        false
+    }
+
+    /// Whether the server acts on a connection before the client sends anything.
+    fn speaks_first(&self, caps: &Caps) -> bool {
+        let _ = caps;
+        false
+    }
+
+    /// How much longer than the longest measurement a connection may last.
+    fn grace_period(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Supported server settings, besides those that every protocol supports.
+    fn supported_settings(&self) -> &'static [ServerSetting] {
+        &[]
+    }
+}
+
+/// Server settings that only some protocols support.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerSetting {
+    /// Clients prove that they know the token.
+    Token,
+    /// Nothing is stored about senders.
+    Stateless,
+    /// The largest message, on streams too.
+    MessageBytes,
+    /// Connections of one session.
+    Flows,
+}
+
+/// Whether a sender at this port is likely to be a server, which may reply to a reply. Clients of most protocols use
+/// ephemeral ports, which are above those of well-known services and of the protocols here.
+fn is_server_port(port: u16) -> bool {
+    let is_default = |protocol: &Protocol| protocol.default_ports.iter().any(|(_, default)| *default == port);
+    port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)
+}
+
+/// The server side of an echo, for use without a running server.
+pub fn echo_reflector(caps: &Caps, idle: Duration) -> impl Party + use<> {
+    echo::new_reflector(caps, crate::link::party::Tuning::default(), idle)
+}

@@ -1,0 +1,99 @@
+//! What is known of a transfer while it runs: what has arrived, and how long the rest will take.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::protocol::ReadyCase;
+use crate::workload::throughput::{overtime, planned_time};
+use crate::workload::{Load, MovedBytes, TrafficKind};
+use linkgauge_model::clock::Time;
+use linkgauge_model::sample::FlowProgress;
+
+/// A shorter drain is not shown.
+const MIN_SHOWN_DRAIN: Duration = Duration::from_secs(1);
+
+/// What is known beside the counts of the flows.
+pub(super) struct LiveReport {
+    /// Since the begin of the load.
+    pub(super) elapsed: Duration,
+    /// Sent bytes that TCP has not delivered.
+    pub(super) held_bytes: u64,
+    /// What the server has moved, and when its report arrived, if it reports that.
+    pub(super) moved: Option<(Time, MovedBytes)>,
+}
+
+impl LiveReport {
+    /// How much of the sent payload has arrived, as far as is known.
+    pub(super) fn delivered_bytes(&self, sent: u64) -> u64 {
+        match self.moved.and_then(|(_, moved)| moved.received_bytes) {
+            Some(received) => received.min(sent),
+            None => sent.saturating_sub(self.held_bytes),
+        }
+    }
+
+    /// When the server had received that, since the begin of the load.
+    pub(super) fn delivered_at_ns(&self, begin: Time) -> Option<u64> {
+        let (at, moved) = self.moved?;
+        moved.received_bytes.map(|_| at.since(begin).as_nanos() as u64)
+    }
+
+    /// How long data will arrive after the planned time, if that is long. `sent` and `received`: bytes by the client's counts.
+    pub(super) fn expected_drain(
+        &self,
+        case: &ReadyCase,
+        begin: Time,
+        sent: u64,
+        received: u64,
+    ) -> Option<ExpectedDrain> {
+        let Load { stop, warm_up, flows, .. } = case.load;
+        let planned = planned_time(stop, warm_up).filter(|_| case.workload.traffic == TrafficKind::Load)?;
+        let (at, moved) = self.moved?;
+        let elapsed = self.elapsed.as_secs_f64();
+        // Its count is older than that of the client, so it is continued at the same rate.
+        let upload = moved.received_bytes.map(|bytes| {
+            let rate = bytes as f64 / at.since(begin).as_secs_f64();
+            (sent as f64 - rate * elapsed, rate)
+        });
+        let download = moved.sent_bytes.map(|bytes| {
+            let queued = bytes.saturating_sub(received);
+            (queued as f64, received as f64 / elapsed)
+        });
+        let seconds = |(queued, rate): (f64, f64)| queued / rate;
+        let rest = [upload, download].into_iter().flatten().map(seconds).fold(0.0, f64::max);
+        let rest = Duration::try_from_secs_f64(rest).unwrap_or(Duration::MAX);
+        let so_far = self.elapsed.saturating_sub(planned);
+        let total = so_far.saturating_add(rest).min(overtime(planned, flows));
+        let left = (self.elapsed >= planned).then(|| total.saturating_sub(so_far));
+        (total >= MIN_SHOWN_DRAIN && !rest.is_zero()).then_some(ExpectedDrain { total, left })
+    }
+}
+
+/// How long data arrives after the planned time.
+pub(super) struct ExpectedDrain {
+    pub(super) total: Duration,
+    /// Once the planned time is over.
+    pub(super) left: Option<Duration>,
+}
+
+/// The sums of some flows while they run.
+#[derive(Default)]
+pub struct LiveSums {
+    pub(super) messages: u64,
+    pub bytes: u64,
+    pub(super) planned_bytes: u64,
+    pub(super) lost: u64,
+}
+
+impl LiveSums {
+    pub(super) fn of(flows: &Mutex<Vec<Arc<FlowProgress>>>) -> LiveSums {
+        let mut sums = LiveSums::default();
+        for progress in flows.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            sums.messages += progress.messages.load(Relaxed);
+            sums.bytes += progress.bytes.load(Relaxed);
+            sums.planned_bytes += progress.planned_bytes.load(Relaxed);
+            sums.lost += progress.lost.load(Relaxed);
+        }
+        sums
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a case lacks its figures, in one line.
+
+use std::time::Duration;
+
+use crate::link::{CHECK_LINE_HINT, Caps, Fault, LinkError, SILENT_REMEDY};
+use crate::protocol::ReadyCase;
+use linkgauge_model::run::{Failure, FailureKind, Figures};
+use linkgauge_model::units::{format_duration, format_plural};
+
+/// Returns a reason if nothing arrived, or too little for a rate: the case then has no measurement. `silence` says why the host does
+/// not reply, where that is known.
+pub(super) fn find_failure(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option<Failure> {
+    reason(case, figures, silence).map(|reason| Failure::new(FailureKind::NoData, reason))
+}
+
+fn reason(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option<String> {
+    let delivered =
+        figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
+    if delivered {
+        return lacks_rate(case, figures).then(|| describe_missing_rate(case));
+    }
+    let (endpoint, sent) = (&case.endpoints[0], figures.counts.sent);
+    if sent == 0 && figures.byte_errors.lost_bytes == 0 {
+        let within = case.load.stop.time_ns.map(|time| format_duration(Duration::from_nanos(time)));
+        let within = within.map_or(String::new(), |time| format!(" within the measured {time}"));
+        return Some(format!("{endpoint}: nothing was sent or received{within}: use a longer --time"));
+    }
+    if figures.counts.corrupt_messages + figures.counts.early > 0 {
+        let (strange, protocol) =
+            (figures.counts.corrupt_messages + figures.counts.early, case.protocol.name);
+        let (none, other) = match case.receives() {
+            true => ("arrived", "do not belong to them"),
+            false => ("got a reply", "are not replies"),
+        };
+        let key = if case.options.is_empty() { "" } else { ", with the same options and key" };
+        return Some(format!(
+            "{endpoint}: none of {} {none}, but {strange} arrived that {other}: check that the server uses {protocol}{key}",
+            format_plural(sent, "message")
+        ));
+    }
+    let remedy = match case.caps.iter().any(Caps::is_serial_device) {
+        true => CHECK_LINE_HINT,
+        // A closed port is reported as an error earlier.
+        false => match silence {
+            None => ": the server does not reply. Check that it runs, firewalls, and --timeout",
+            Some(fault) if fault.is_silence() => SILENT_REMEDY,
+            Some(fault) => return Some(LinkError::new(endpoint, fault).to_string()),
+        },
+    };
+    Some(format!(
+        "{endpoint}: none of {} arrived{remedy}",
+        describe_sent(sent, figures.byte_errors.lost_bytes)
+    ))
+}
+
+/// Whether a load that only time ends has no rate, because less than two messages arrived.
+fn lacks_rate(case: &ReadyCase, figures: &Figures) -> bool {
+    let stop = case.load.stop;
+    let only_time_ends_it = stop.time_ns.is_some() && stop.count.is_none() && stop.volume_bytes.is_none();
+    !case.workload.is_round_trip() && only_time_ends_it && figures.delivery.throughput_bps.is_none()
+}
+
+fn describe_missing_rate(case: &ReadyCase) -> String {
+    let (endpoint, load) = (&case.endpoints[0], &case.load);
+    let gap =
+        load.pacing.per_second().map(|rate| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX));
+    let gap = gap.map_or(String::new(), |gap| format!(", one every {}", format_duration(gap)));
+    format!(
+        "{endpoint}: too few messages of {}{gap}: a rate needs at least two: use a longer --time, a smaller --size or a higher \
+         rate",
+        format_plural(load.message_bytes.into(), "byte")
+    )
+}
+
+/// The amount sent: messages, or bytes if no message was complete.
+fn describe_sent(messages: u64, bytes: u64) -> String {
+    if messages > 0 { format_plural(messages, "message") } else { format_plural(bytes, "byte") }
+}

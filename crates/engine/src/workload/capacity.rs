@@ -1,0 +1,55 @@
+//! Capacity: the rate that a path carries without losses and delay, by the search of RFC 9097 (algorithm B).
+//!
+//! Datagrams are sent at a rate that rises while few are missing and the round trip stays short. The receiver reports every 50 ms.
+//! `search` decides without I/O; `sender` and `receiver` are the parties of both ends; `wire` has their datagrams.
+
+mod meter;
+mod receiver;
+mod search;
+mod sender;
+pub mod wire;
+
+use std::time::Duration;
+
+use super::{MeasuredFlows, TrafficKind, Workload, throughput};
+use crate::link::Caps;
+use linkgauge_model::plan::{Direction, StopCondition};
+use linkgauge_model::run::Figures;
+pub use receiver::CapacityReceiver;
+pub use sender::{CapacitySender, Side};
+
+/// The `capacity` workload, for [`WORKLOADS`](super::WORKLOADS).
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "capacity",
+    summary: "highest rate of datagrams that a path carries, by a search",
+    traffic: TrafficKind::CapacitySearch,
+    default_stop: StopCondition {
+        count: None,
+        time_ns: Some(10_000_000_000),
+        volume_bytes: None,
+        min_time_ns: None,
+    },
+    has_repetitions: false,
+    default_direction: Direction::Send,
+    default_timeout: Duration::from_secs(1),
+    default_size,
+    default_warm_up: StopCondition::UNLIMITED,
+    method: |_| "9097/B own".to_owned(),
+    figures,
+};
+
+/// Smallest datagram: a status of the receiver has this size, and so has the header of a load with some payload.
+pub(crate) const MIN_DATAGRAM_BYTES: u32 = 64;
+
+/// 1250 bytes at the IP layer, as in RFC 9097.
+fn default_size(caps: &Caps) -> u32 {
+    const PAYLOAD: usize = 1222;
+    PAYLOAD.min(caps.max_message_bytes.unwrap_or(PAYLOAD)) as u32
+}
+
+pub fn figures(measured: &MeasuredFlows) -> Figures {
+    let mut figures = (throughput::WORKLOAD.figures)(measured);
+    let found = measured.flows.iter().filter_map(|flow| flow.recorder.capacity_bps);
+    figures.delivery.capacity_bps = found.reduce(|sum, more| sum + more);
+    figures
+}

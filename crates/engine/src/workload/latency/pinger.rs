@@ -1,0 +1,487 @@
+//! The client of the latency workload: sends requests, matches replies, records.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::outgoing::{LateReplies, OutgoingRequest};
+use super::stages::StageTracker;
+use super::window::{RequestSlot, RequestState, RequestWindow};
+use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Batch, Caps, Fault, Framing, prefetch};
+use crate::workload::pattern::Alphabet;
+use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
+use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
+use crate::workload::{Load, RecordingParty};
+use linkgauge_model::clock::Time;
+use linkgauge_model::plan::Pacing;
+use linkgauge_model::sample::{ProbePeriod, Recorder, Sample, StageTimes, StampedEnds};
+
+/// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
+pub(super) const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
+
+/// The same for each of many connections, so that one takes a few kilobytes.
+const MAX_OUTSTANDING_OF_MANY: u64 = 64;
+
+/// The same for a flow of few requests, besides those of its rate.
+const MAX_OUTSTANDING_OF_FEW: u64 = 16;
+
+/// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
+/// the round trip all replies are late, but they prove that a server is running.
+const MAX_UNANSWERED: u64 = 5;
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
+
+/// Requests of a schedule that may be in flight after a stall, as a multiple of those that usually are.
+const BURST_FACTOR: f64 = 8.0;
+
+/// What is wrong with a reply that has a valid number.
+#[derive(Debug, Clone, Copy)]
+struct Corruption {
+    /// Bytes that differ from the expected ones.
+    bytes: u64,
+    /// 1 if its content is not that of the reply.
+    messages: u64,
+}
+
+/// Requests that may be in flight, if replies identify them.
+fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
+    match load.pacing {
+        Pacing::Closed | Pacing::ThinkTime { .. } => 1,
+        _ => Alphabet::from_caps(caps)
+            .max_distinguishable(load.message_bytes as usize)
+            .min(MAX_OUTSTANDING_REQUESTS)
+            .min(if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { u64::MAX })
+            .min(outstanding_by_rate(load)),
+    }
+}
+
+/// More requests than a schedule has in flight, even in bursts: they expire after the timeout.
+fn outstanding_by_rate(load: &Load) -> u64 {
+    let Some(per_second) = load.pacing.per_second() else { return u64::MAX };
+    let expected = per_second * load.timeout.as_secs_f64();
+    let least = if load.has_few_samples() { MAX_OUTSTANDING_OF_FEW } else { MAX_OUTSTANDING_OF_MANY };
+    ((BURST_FACTOR * expected) as u64).saturating_add(least)
+}
+
+/// Minimum number of tracked requests. It sets how late, in timeouts, a reply is still recognised as late.
+fn min_tracked_requests(load: &Load) -> u64 {
+    match (load.is_one_of_many(), load.has_few_samples()) {
+        (true, _) => 4,
+        (false, true) => 64,
+        (false, false) => 256,
+    }
+}
+
+/// Memory for what one call receives.
+fn new_batch(load: &Load, caps: &Caps) -> Batch {
+    match caps.framing {
+        Framing::Stream if load.is_one_of_many() || load.has_few_samples() => Batch::lent(MAX_CHUNK_BYTES),
+        Framing::Stream => Batch::new(MAX_CHUNK_BYTES, 1),
+        Framing::Message => {
+            let longest = caps.max_message_bytes.unwrap_or(MAX_CHUNK_BYTES).min(MAX_CHUNK_BYTES);
+            Batch::new(longest.max(load.message_bytes as usize), 1)
+        }
+    }
+}
+
+/// The client: sends requests, matches replies, records. What every step uses comes first, and what few use is boxed, because of
+/// ten thousand clients none stays in the caches.
+#[repr(C)]
+pub struct Pinger {
+    /// Until the first step.
+    tuning: Option<Box<Tuning>>,
+    /// Only where the kernel stamps messages.
+    stages: Option<Box<StageTracker>>,
+    /// Only where the link is opened again after some requests.
+    connection: Option<Box<RequestsPerConnection>>,
+    codec: Box<dyn RequestReplyCodec>,
+    /// The next message is the first one after the warm-up.
+    is_first_measured: bool,
+    is_closed: bool,
+    is_refused: bool,
+    /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
+    unanswered: Option<u64>,
+    window: RequestWindow,
+    timeout: Duration,
+    outgoing: OutgoingRequest,
+    schedule: SendSchedule,
+    late_replies: LateReplies,
+    batch: Batch,
+    phases: PhaseTracker,
+    /// Recorded while the next reply is in flight, so that recording is not part of any latency.
+    unrecorded_sample: Option<(Sample, ProbePeriod)>,
+    payload_bytes: u64,
+    recorder: Recorder,
+}
+
+/// Makes room for the stages of round trips in the recorder, and a tracker for them.
+fn track_stages(
+    codec: &dyn RequestReplyCodec,
+    load: &Load,
+    caps: &Caps,
+    recorder: &mut Recorder,
+) -> Option<Box<StageTracker>> {
+    if !load.stamps || !caps.has_kernel_stamps {
+        return None;
+    }
+    let ends = if codec.has_reply_stages() { StampedEnds::Both } else { StampedEnds::Local };
+    recorder.stages = Some(Box::new(StageTimes::new(ends)));
+    Some(Box::new(StageTracker::new(ends, caps, u64::from(load.message_bytes))))
+}
+
+impl Pinger {
+    /// A client for one flow over a link with these capabilities. `codec` defines the layout of requests and
+    /// replies.
+    pub fn new(
+        codec: Box<dyn RequestReplyCodec>,
+        load: &Load,
+        caps: &Caps,
+        mut recorder: Recorder,
+    ) -> Pinger {
+        if codec.has_server_timestamps() {
+            recorder.expect_server_timestamps();
+        }
+        let stages = track_stages(codec.as_ref(), load, caps, &mut recorder);
+        let numbered = codec.has_sequence_numbers();
+        let window = if numbered { max_outstanding_requests(load, caps) } else { 1 };
+        let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
+        let phases = PhaseTracker::new(load.warm_up, load.stop);
+        Pinger {
+            codec,
+            // Not every flow has a turn in the time of a shared schedule.
+            phases: if schedule.is_shared() { phases } else { phases.with_first_message() },
+            schedule,
+            is_first_measured: false,
+            timeout: load.timeout,
+            payload_bytes: u64::from(load.message_bytes),
+            recorder,
+            tuning: Some(Box::new(load.tuning())),
+            window: RequestWindow::new(window, min_tracked_requests(load)),
+            outgoing: OutgoingRequest::new(caps.framing),
+            late_replies: LateReplies::new(numbered),
+            connection: load
+                .requests_per_connection
+                .map(|most| Box::new(RequestsPerConnection::new(most.get()))),
+            is_closed: false,
+            is_refused: false,
+            batch: new_batch(load, caps),
+            // Without a time limit each request would take a full timeout.
+            unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
+            unrecorded_sample: None,
+            stages,
+        }
+    }
+
+    /// Whether unexpected bytes count: only after the warm-up.
+    fn is_measuring(&self) -> bool {
+        self.phases.phase() != Phase::WarmUp && !self.is_first_measured
+    }
+
+    /// Records overdue requests as lost.
+    fn expire_requests(&mut self, now: Time) {
+        while let Some((sequence, lost)) = self.window.expire_next(now, self.timeout) {
+            if lost.is_measured {
+                self.recorder.end_request_in(lost.period);
+                let recorder = self.recorder.of_period(lost.period);
+                recorder.record_loss(now);
+                recorder.record_missed_frame(sequence, lost.intended);
+            }
+            self.codec.abandon(sequence);
+            self.unanswered = self.unanswered.map(|unanswered| unanswered + 1);
+            self.late_replies.expect_until(now + self.timeout);
+        }
+    }
+
+    /// Whether so few requests have a reply that no further one is expected.
+    fn is_silent(&self) -> bool {
+        let Some(unanswered) = self.unanswered else { return false };
+        let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
+        unanswered >= MAX_UNANSWERED && silence >= LEAST_SILENCE
+    }
+
+    /// Whether stamps are to be read now. Uses those that were read.
+    #[inline]
+    fn must_read_stamps(&mut self) -> bool {
+        let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) else { return false };
+        stages.settle(times);
+        stages.take_must_read()
+    }
+
+    fn record_pending(&mut self) {
+        if let Some((sample, period)) = self.unrecorded_sample.take() {
+            self.recorder.record_reply_in(period, sample, self.payload_bytes);
+        }
+    }
+
+    /// Records the reply to `sequence`, which arrived from the device at `arrived`, if that is known.
+    fn record_reply(&mut self, sequence: u64, corruption: Corruption, arrived: Option<Time>, now: Time) {
+        if !self.window.is_tracked(sequence) {
+            let is_measuring = u64::from(self.is_measuring());
+            match self.window.is_ahead(sequence) {
+                true => self.recorder.counts.early += is_measuring,
+                false => self.recorder.counts.corrupt_messages += is_measuring,
+            }
+            return;
+        }
+        let reordered = self.window.is_overtaken(sequence);
+        let RequestSlot { intended, sent, state, is_measured, period } = *self.window.slot(sequence);
+        match state {
+            RequestState::Lost => {
+                self.late_replies.expect_until(now);
+                self.window.mark_late(sequence);
+            }
+            RequestState::Waiting => self.window.mark_received(sequence),
+            RequestState::Received => {}
+        }
+        let sample = Sample { sequence, intended, sent, received: now };
+        if !is_measured {
+            return;
+        }
+        let counts = &mut self.recorder.of_period(period).counts;
+        match state {
+            RequestState::Waiting => {
+                counts.reordered += u64::from(reordered);
+                counts.corrupt_bytes += corruption.bytes;
+                counts.corrupt_messages += corruption.messages;
+                self.recorder.end_request_in(period);
+                self.record_pending();
+                self.unrecorded_sample = Some((sample, period));
+                if let Some(stages) = self.codec.server_timestamps() {
+                    self.recorder.record_server_timestamps(sample, stages);
+                }
+                if let (Some(tracker), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
+                    tracker.on_reply(sample, arrived, self.codec.reply_stages(), times);
+                }
+            }
+            RequestState::Lost => counts.late += 1,
+            RequestState::Received => counts.duplicate += 1,
+        }
+    }
+}
+
+impl Party for Pinger {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(*tuning);
+        }
+        if self.must_read_stamps()
+            && let Some(ref mut stages) = self.stages
+        {
+            return Step::ReadStamps(&mut stages.stamps);
+        }
+        self.expire_requests(now);
+        if self.is_refused {
+            return Step::Fail(Fault::Refused(self.codec.refusal_reason()));
+        }
+        if self.is_silent() {
+            return Step::Fail(Fault::TimedOut);
+        }
+        self.outgoing.settle_send(now);
+        if self.outgoing.is_stalled(now, self.timeout) {
+            return Step::Fail(Fault::TimedOut);
+        }
+        if self.outgoing.must_receive_first {
+            return Step::Receive { into: &mut self.batch, until: now };
+        }
+        if !self.outgoing.is_begun() {
+            let (phase, begins) = self.phases.advance_to(now);
+            self.is_first_measured |= begins;
+            if phase == Phase::Finished {
+                self.outgoing.end();
+                if self.window.is_empty() {
+                    return Step::Done;
+                }
+            }
+            // The pause before a request begins with the reply to the previous one.
+            let due = if self.window.is_full() { now } else { self.schedule.due(now) };
+            let is_used_up = self.connection.as_deref().is_some_and(RequestsPerConnection::is_used_up);
+            // A connection is closed when its last reply has arrived.
+            let is_blocked =
+                phase == Phase::Finished || self.window.is_full() || is_used_up && !self.window.is_empty();
+            if is_blocked || due > now && !self.window.is_empty() {
+                let expiry = self.window.next_expiry(self.timeout);
+                let until = if is_blocked { expiry } else { due.min(expiry) };
+                return Step::Receive { into: &mut self.batch, until };
+            }
+            if due > now {
+                // The time of a shared schedule does not wait for the next turn of a flow.
+                let until = if self.schedule.is_shared() { due.min(self.phases.time_limit()) } else { due };
+                return Step::Sleep(until);
+            }
+            // Only when a request is due, so that its response time includes the connection.
+            if let Some(step) = self.connection.as_mut().and_then(|connection| connection.next_step(now)) {
+                return step;
+            }
+            if let Some(until) = self.late_replies.drain_until(now, self.timeout) {
+                return Step::Receive { into: &mut self.batch, until };
+            }
+        }
+        self.codec.set_time(now);
+        let request = self.codec.encode_request(self.window.next_sequence());
+        Step::Send { bytes: self.outgoing.next_part(request), message: request.len() }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        if !self.outgoing.is_begun() {
+            let intended = if self.schedule.is_closed_loop() { at } else { self.schedule.due(at) };
+            let is_measured = self.phases.phase() == Phase::Measuring;
+            if std::mem::take(&mut self.is_first_measured) && !self.schedule.is_shared() {
+                self.phases.set_begin(at);
+            }
+            let period = self.recorder.period_at(at);
+            let recorder = self.recorder.of_period(period);
+            if is_measured && recorder.first_instant.is_none() {
+                recorder.begin(at);
+            }
+            let state = RequestState::Waiting;
+            self.window.begin_request(RequestSlot { intended, sent: at, state, is_measured, period });
+        }
+        if self.outgoing.mark_sent(bytes, at) {
+            let RequestSlot { period, is_measured, .. } = *self.window.advance();
+            if let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
+                stages.on_sent(self.window.next_sequence() - 1, is_measured, times);
+            }
+            if is_measured {
+                self.recorder.begin_request_in(period);
+            }
+            self.schedule.advance();
+            if self.phases.phase() == Phase::Measuring {
+                let counts = &mut self.recorder.of_period(period).counts;
+                counts.sent += 1;
+                // The schedule has advanced: if the next message is already due, this one was delayed.
+                let held_up = !self.schedule.is_closed_loop() && self.schedule.due(at) <= at;
+                counts.missed_sends += u64::from(held_up);
+            }
+            self.phases.count_sent(1, self.payload_bytes);
+            self.late_replies.restart();
+            self.connection.iter_mut().for_each(|connection| connection.count_sent());
+        }
+        self.record_pending();
+    }
+
+    fn on_received(&mut self, now: Time) {
+        self.unanswered = None;
+        // With continuous input, one receive is enough before the next send.
+        self.outgoing.must_receive_first = false;
+        let mut batch = std::mem::take(&mut self.batch);
+        // The reply to a long request may begin before all of the request is sent.
+        let sending = u64::from(self.outgoing.is_begun());
+        let arrived = batch.arrived();
+        if let Some(stages) = &mut self.stages {
+            stages.on_received();
+        }
+        for message in batch.messages() {
+            let mut data = message;
+            while !data.is_empty() {
+                let Range { start, end } = self.window.outstanding();
+                match self.codec.parse_reply(data, start..end + sending) {
+                    ReplyStatus::Incomplete => break,
+                    ReplyStatus::Complete { sequence, used, corrupt_bytes } => {
+                        let messages = u64::from(corrupt_bytes > 0);
+                        self.record_reply(
+                            sequence,
+                            Corruption { bytes: corrupt_bytes, messages },
+                            arrived,
+                            now,
+                        );
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Unexpected { sequence, used } => {
+                        self.record_reply(sequence, Corruption { bytes: 0, messages: 1 }, arrived, now);
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Unrelated { used } => {
+                        if self.is_measuring() {
+                            self.recorder.counts.corrupt_bytes += used as u64;
+                        }
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Malformed { used } => {
+                        if self.is_measuring() {
+                            self.recorder.counts.corrupt_messages += 1;
+                        }
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Refused => {
+                        self.is_refused = true;
+                        break;
+                    }
+                }
+            }
+        }
+        if batch.ce_messages() > 0 && self.is_measuring() {
+            self.recorder.record_ce(now, batch.ce_messages());
+        }
+        batch.return_memory();
+        self.batch = batch;
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        if self.window.is_empty() {
+            self.late_replies.mark_drained();
+        }
+        self.outgoing.must_receive_first = false;
+    }
+
+    fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
+        let Some(connection) = &mut self.connection else { return outcome };
+        let OpeningEnd { began, is_open } = connection.end_opening(outcome, now)?;
+        if self.is_measuring() {
+            self.recorder.record_connection(is_open.then(|| now.since(began)));
+        }
+        self.codec.restart();
+        Ok(())
+    }
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_closed = true;
+        Err(Fault::Closed)
+    }
+
+    fn prefetch_parts(&self) {
+        prefetch(self.codec.as_ref());
+        self.window.prefetch_oldest();
+        self.recorder.time_series.last_entry().map(prefetch);
+    }
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.record_pending();
+        if let Some(common_time) = self.codec.common_time() {
+            self.recorder.use_common_time(common_time);
+        }
+        if let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
+            stages.finish(times);
+        }
+        self.recorder.finish();
+        for sequence in self.window.outstanding() {
+            let slot = *self.window.slot(sequence);
+            if !slot.is_measured || slot.state != RequestState::Waiting {
+                continue;
+            }
+            let recorder = self.recorder.of_period(slot.period);
+            if self.is_closed {
+                recorder.record_loss(slot.sent);
+                recorder.record_missed_frame(sequence, slot.intended);
+            } else {
+                // Stopped in the middle: this request is neither complete nor lost, so it does not count.
+                recorder.counts.sent -= 1;
+            }
+        }
+        self.window.clear();
+    }
+}
+
+impl RecordingParty for Pinger {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Errors of files in TOML, in one line: where, which key, what is wrong, what is allowed. The parser's own messages quote the
+//! line, and name types of Rust.
+
+use toml::de::Error;
+
+/// `line 3: parallel: -1 does not fit: use a whole number from 0 to 4294967295`, for an error in this text.
+pub fn describe(error: &Error, text: &str) -> String {
+    let what = in_plain_words(error.message());
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return what };
+    let line = 1 + before.matches('\n').count();
+    match key_of_value(before) {
+        Some(key) => format!("line {line}: {key}: {what}"),
+        None => format!("line {line}: {what}"),
+    }
+}
+
+/// The key whose value begins or goes on after this text.
+fn key_of_value(before: &str) -> Option<&str> {
+    let mut line_start = before.len();
+    loop {
+        let line_end = line_start;
+        let until_line = &before[..line_end];
+        let earlier = until_line.strip_suffix('\n').unwrap_or(until_line);
+        line_start = earlier.rfind('\n').map_or(0, |at| at + 1);
+        let line = &before[line_start..line_end];
+        if let Some((key, value)) = line.split_once('=').filter(|(key, _)| is_key(key.trim())) {
+            // On a later line only an open list goes on.
+            let value = format!("{value}{}", &before[line_end..]);
+            let is_open = value.matches(['[', '{']).count() > value.matches([']', '}']).count();
+            return (line_end == before.len() && !line.ends_with('\n') || is_open).then(|| key.trim());
+        }
+        if line_start == 0 || line.trim_start().starts_with("[[") {
+            return None;
+        }
+    }
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_.\"".contains(c))
+}
+
+/// The message of the parser without the names of its types.
+fn in_plain_words(message: &str) -> String {
+    let message = message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    if message.contains(" as i128") || message.contains(" as u128") {
+        return "the number is too large".to_owned();
+    }
+    let wrong_value =
+        message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    if let Some((found, expected)) = wrong_value.and_then(|rest| rest.rsplit_once(", expected ")) {
+        let hint = match (found, expected) {
+            ("map", "a sequence") => "; for several tables, write the name in double brackets, like [[case]]",
+            _ => "",
+        };
+        return format!("{} does not fit: use {}{hint}", found_value(found), allowed_value(expected));
+    }
+    message.replace("unknown variant", "unknown value").replace("missing field", "missing key")
+}
+
+/// `integer `3`` → `3`.
+fn found_value(found: &str) -> String {
+    match found {
+        "map" => "a table".to_owned(),
+        "sequence" => "a list".to_owned(),
+        _ => match found.split_once(" `").and_then(|(_, value)| value.strip_suffix('`')) {
+            Some(value) => value.to_owned(),
+            None => found.strip_prefix("string ").unwrap_or(found).to_owned(),
+        },
+    }
+}
+
+fn allowed_value(expected: &str) -> String {
+    let number = |most: u64| format!("a whole number from 0 to {most}");
+    match expected {
+        "a string" => "text in quotes".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list in brackets".to_owned(),
+        "a map" => "a table".to_owned(),
+        "u16" => number(u16::MAX.into()),
+        "u32" => number(u32::MAX.into()),
+        "u64" | "usize" => number(i64::MAX as u64),
+        _ if expected.starts_with("struct ") => "a table".to_owned(),
+        _ => match expected.strip_prefix("an array of length ") {
+            Some(length) => format!("a list of {length} values"),
+            None => expected.to_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::Plan;
+
+    #[test]
+    fn a_wrong_value_has_its_line_its_key_and_what_is_allowed() {
+        let case = |line: &str| {
+            Plan::from_toml(&format!("[[case]]\nurl = \"tcp://a:1\"\n{line}\n")).unwrap_err().to_string()
+        };
+        let file = |text: &str| Plan::from_toml(text).unwrap_err().to_string();
+        // The last character has several bytes.
+        assert!(file("Ba\u{108}").contains("line 1"));
+        insta::assert_snapshot!([
+            file("[[case]]\nurl = 1"),
+            case("size = {a = 1}"),
+            case("size = [1, \"x\"]"),
+            case("size = [\n  1,\n  \"x\",\n]"),
+            case("size = true"),
+            case("parallel = -1"),
+            case("parallel = 99999999999"),
+            case("parallel = 99999999999999999999999999"),
+            case("parallel = \"two\""),
+            case("seed = 99999999999999999999999999"),
+            case("time = \"x\""),
+            case("time = [1]"),
+            case("direction = \"sideways\""),
+            case("protocol = 3"),
+            case("poisson = 1"),
+            case("late = 3"),
+            case("probe = \"x\""),
+            case("probe = [1]"),
+            case("protocol_options = {send = 1.5}"),
+            case("protocol_options = 3"),
+            case("rate = {}"),
+            case("banana = 1").split(", expected").next().unwrap().to_owned(),
+            case("= 3"),
+            file("title = 3"),
+            file("case = 3"),
+            file("[case]\nurl = \"tcp://a:1\""),
+            file("[[case]\nurl = 3"),
+            file("defaults = 3"),
+        ].join("\n"), @r#"
+        line 2: url: 1 does not fit: use text in quotes
+        line 3: size: use a number, or text with a unit in quotes
+        line 3: size: 'x' is not a number of bytes (like 14, 3420k, 1Mi)
+        line 3: size: 'x' is not a number of bytes (like 14, 3420k, 1Mi)
+        line 3: size: use a number, or text with a unit in quotes
+        line 3: parallel: -1 does not fit: use a whole number from 0 to 4294967295
+        line 3: parallel: 99999999999 does not fit: use a whole number from 0 to 4294967295
+        line 3: parallel: the number is too large
+        line 3: parallel: "two" does not fit: use a whole number from 0 to 4294967295
+        line 3: seed: the number is too large
+        line 3: time: 'x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)
+        line 3: time: use a number, or text with a unit in quotes
+        line 3: direction: unknown value `sideways`, expected one of `loop`, `send`, `receive`, `both`
+        line 3: protocol: 3 does not fit: use text in quotes
+        line 3: poisson: 1 does not fit: use true or false
+        line 3: late: 3 does not fit: use a list in brackets
+        line 3: probe: a probe is true, false or a rate like 10
+        line 3: probe: a probe is true, false or a rate like 10
+        line 3: protocol_options: an option is text in quotes, a whole number, true or false
+        line 3: protocol_options: 3 does not fit: use a table
+        line 3: rate: use a number, or text with a unit in quotes
+        line 3: unknown field `banana`
+        line 3: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`
+        line 1: title: 3 does not fit: use text in quotes
+        line 1: case: 3 does not fit: use a list in brackets
+        line 1: a table does not fit: use a list in brackets; for several tables, write the name in double brackets, like [[case]]
+        line 1: unclosed array table, expected `]`
+        line 1: defaults: 3 does not fit: use a table
+        "#);
+    }
+}

@@ -1,0 +1,142 @@
+//! Counts of messages, and defects of the bytes that arrived. Where only the received messages are known, the document has
+//! neither `sent` nor `lost`.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{add_optional, is_zero};
+use crate::run::defects::Defect;
+
+/// Messages sent, received and lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MessageCounts {
+    /// Messages that the client sent (or the server, in a download).
+    pub sent: u64,
+    /// Messages received in time.
+    pub received: u64,
+    /// Messages sent that were not received in time.
+    pub lost: u64,
+    /// Only the received messages are known: an imported file may lack the others. `sent` and `lost` are 0 here and absent in
+    /// documents.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub losses_unknown: bool,
+    /// Lost messages that the receiver's socket dropped, and messages that the network lost.
+    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_in_socket")]
+    pub receiver_socket_drops: Option<u64>,
+    /// Messages that the network lost.
+    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
+    pub network_lost: Option<u64>,
+    /// Replies that arrived after their timeout. They count as lost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub late: u64,
+    /// Messages that arrived more than once.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicate: u64,
+    /// Replies that arrived before their request was sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub early: u64,
+    /// Messages that arrived after one that was sent later.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reordered: u64,
+    /// Messages that arrived with changed content.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub corrupt_messages: u64,
+    /// Sends that the schedule required but that could not be made in time.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub missed_sends: u64,
+}
+
+impl MessageCounts {
+    /// Drops the counts that are not known: what was sent, and what of it was lost.
+    pub fn forget_losses(&mut self) {
+        let MessageCounts { received, duplicate, reordered, corrupt_messages, .. } = *self;
+        let known = MessageCounts { received, duplicate, reordered, corrupt_messages, ..Default::default() };
+        *self = MessageCounts { losses_unknown: true, ..known };
+    }
+
+    /// Messages sent, if they are known.
+    pub fn known_sent(&self) -> Option<u64> {
+        (!self.losses_unknown).then_some(self.sent)
+    }
+
+    /// Messages lost, if they are known.
+    pub fn known_lost(&self) -> Option<u64> {
+        (!self.losses_unknown).then_some(self.lost)
+    }
+
+    /// The number that shares refer to: messages sent, or received where only these are known.
+    pub fn reference(&self) -> u64 {
+        if self.losses_unknown { self.received } else { self.sent }
+    }
+
+    /// Adds the counts of another repetition.
+    pub fn add(&mut self, other: &MessageCounts) {
+        for (sum, more) in [
+            (&mut self.sent, other.sent),
+            (&mut self.received, other.received),
+            (&mut self.lost, other.lost),
+            (&mut self.late, other.late),
+            (&mut self.duplicate, other.duplicate),
+            (&mut self.early, other.early),
+            (&mut self.reordered, other.reordered),
+            (&mut self.corrupt_messages, other.corrupt_messages),
+            (&mut self.missed_sends, other.missed_sends),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.losses_unknown |= other.losses_unknown;
+        self.receiver_socket_drops = add_optional(self.receiver_socket_drops, other.receiver_socket_drops);
+        self.network_lost = add_optional(self.network_lost, other.network_lost);
+    }
+}
+
+/// Writes the counts that are known.
+pub(super) fn write_counts<S: Serializer>(counts: &MessageCounts, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct KnownCounts {
+        received: u64,
+        losses_unknown: bool,
+        #[serde(skip_serializing_if = "is_zero")]
+        duplicate: u64,
+        #[serde(skip_serializing_if = "is_zero")]
+        reordered: u64,
+        #[serde(skip_serializing_if = "is_zero")]
+        corrupt_messages: u64,
+    }
+    let MessageCounts { received, losses_unknown, duplicate, reordered, corrupt_messages, .. } = *counts;
+    match losses_unknown {
+        true => {
+            KnownCounts { received, losses_unknown, duplicate, reordered, corrupt_messages }.serialize(to)
+        }
+        false => counts.serialize(to),
+    }
+}
+
+/// Defects of the bytes that arrived.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ByteErrors {
+    /// Bytes that arrived with another value.
+    pub corrupt_bytes: u64,
+    /// Bytes that a loop did not return.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_bytes: u64,
+    /// Bytes that a loop returned although they were not sent, or were sent once and returned twice.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub inserted_bytes: u64,
+    /// The first defects of a loop, by position.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defects: Vec<Defect>,
+}
+
+impl ByteErrors {
+    /// The listed defects are those of the first that had any.
+    pub fn add(&mut self, other: &ByteErrors) {
+        self.corrupt_bytes = self.corrupt_bytes.saturating_add(other.corrupt_bytes);
+        self.lost_bytes = self.lost_bytes.saturating_add(other.lost_bytes);
+        self.inserted_bytes = self.inserted_bytes.saturating_add(other.inserted_bytes);
+        if self.defects.is_empty() {
+            self.defects.clone_from(&other.defects);
+        }
+    }
+}

@@ -1,0 +1,601 @@
+//! What to watch: from a file in TOML, or from URLs.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT};
+use super::alert::{Alert, InvalidRule, Rule};
+use super::calendar::{InvalidQuietHours, QuietHours};
+use super::level::USUAL_SHIFT_DELAY;
+use super::push::{DEFAULT_PUSH_INTERVAL, Push};
+use linkgauge_engine::link::endpoint_caps;
+use linkgauge_engine::schedule::{self, InvalidCase};
+use linkgauge_engine::workload::latency;
+use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
+use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
+
+/// Probes per second, unless the case has a rate.
+const DEFAULT_RATE: f64 = 10.0;
+
+/// Probes per second that a link can be watched with.
+const WATCH_RATES: std::ops::RangeInclusive<f64> = 1.0 / 3600.0..=10_000.0;
+
+/// Time from one test to the next, unless given.
+const DEFAULT_EVERY: Duration = Duration::from_secs(3600);
+
+/// Time for which a lost probe is waited for, unless given.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A test cannot be repeated faster, and one a year watches nothing.
+const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(366 * 86_400);
+
+/// Times for an explanation.
+const EXPLAIN_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// Times after which an action is stopped.
+const ACTION_TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// A name is part of each line of the log, of pages and of tags.
+const MAX_NAME_CHARS: usize = 200;
+
+/// More links than this need several monitors.
+const MAX_WATCHES: usize = 2000;
+
+/// Alerts of a link, and its quiet hours.
+const MAX_RULES: usize = 100;
+
+/// Why a file or a list of URLs cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file is not valid TOML, or has unknown keys.
+    #[error("{0}")]
+    Toml(String),
+    /// A case is invalid on its own.
+    #[error("watch {watch}: {error}")]
+    Case {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: CaseSpecError,
+    },
+    /// A case cannot be measured.
+    #[error("watch '{name}': {error}")]
+    Invalid {
+        /// Name of the watch.
+        name: String,
+        /// What is wrong.
+        error: Box<InvalidCase>,
+    },
+    /// A rule cannot be read.
+    #[error("watch {watch}: {error}")]
+    Rule {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: InvalidRule,
+    },
+    /// Quiet hours cannot be read.
+    #[error("watch {watch}: {error}")]
+    QuietHours {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: InvalidQuietHours,
+    },
+    /// An action cannot be performed.
+    #[error("action {action}: {why}")]
+    Action {
+        /// Number of the entry, from 1.
+        action: usize,
+        /// What is wrong, and what to try.
+        why: &'static str,
+    },
+    /// The metrics cannot be pushed.
+    #[error("push: {why}")]
+    Push {
+        /// What is wrong, and what to try.
+        why: &'static str,
+    },
+    /// Two watches have one name.
+    #[error("two watches are named '{0}': give each a name of its own")]
+    SameName(String),
+    /// There is nothing to watch, or too much.
+    #[error("{0} links to watch: a monitor watches 1 to {MAX_WATCHES}")]
+    Count(usize),
+    /// A setting does not fit the others.
+    #[error("watch '{name}': {why}")]
+    Unfit {
+        /// Name of the watch.
+        name: String,
+        /// What is wrong, and what to try.
+        why: String,
+    },
+}
+
+/// What a monitor does.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The links; never empty.
+    pub watches: Vec<Watch>,
+    /// What happens at an alarm, besides a line in the log.
+    pub actions: Vec<Action>,
+    /// Windows are removed so that the store uses at most this size.
+    pub(crate) max_store_bytes: Option<u64>,
+    /// The receiver of the metrics, beside those that ask for them.
+    pub push: Option<Push>,
+}
+
+/// A link, and how it is watched.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// Unique in a monitor.
+    pub name: String,
+    /// What is measured.
+    pub case: Case,
+    /// How often.
+    pub schedule: WatchSchedule,
+    /// The alarms.
+    pub rules: Vec<Rule>,
+    /// No measurement in these hours.
+    pub quiet: Vec<QuietHours>,
+    /// Bytes that its tests may move in a day.
+    pub(crate) bytes_per_day: Option<u64>,
+    /// Time for an explanation of the link when an alarm begins; `None`: it is not explained.
+    pub explain: Option<Duration>,
+}
+
+/// How often a link is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WatchSchedule {
+    /// Probes all the time, at this mean rate with exponential gaps.
+    Continuous {
+        /// Probes per second.
+        per_second: f64,
+    },
+    /// A test now and then, and never two tests at once. Each begins up to a tenth of the period early or late.
+    Every(Duration),
+}
+
+impl Watch {
+    /// The endpoint, as typed.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.case.endpoints[0]
+    }
+}
+
+impl Watch {
+    /// What is measured and how often, for people.
+    pub fn describe(&self) -> String {
+        match self.schedule {
+            WatchSchedule::Continuous { per_second } => format!("{per_second} probes per second"),
+            WatchSchedule::Every(period) => {
+                format!("{} every {}", self.case.workload, format_period(period))
+            }
+        }
+    }
+
+    /// What its alarms promise, for people.
+    pub fn promises(&self) -> Vec<String> {
+        let WatchSchedule::Continuous { per_second } = self.schedule else { return Vec::new() };
+        let alerts = self.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second));
+        let shifts =
+            format!("level shift of the median: noticed after about {}", format_period(USUAL_SHIFT_DELAY));
+        alerts.map(|alert| alert.promise()).chain([shifts]).collect()
+    }
+}
+
+/// An entry of a file. The other keys are those of a case.
+#[derive(Debug, Deserialize, Default)]
+#[serde(default)]
+struct WatchEntry {
+    name: Option<String>,
+    every: Option<Span>,
+    alert: Vec<String>,
+    quiet: Vec<String>,
+    #[serde(rename = "bytes-per-day", alias = "bytes_per_day")]
+    bytes_per_day: Option<Bytes>,
+    explain: Option<Span>,
+}
+
+impl WatchEntry {
+    fn check(&self) -> Result<(), CaseSpecError> {
+        for (key, time, range) in [("every", self.every, EVERY), ("explain", self.explain, EXPLAIN_TIMES)] {
+            if let Some(Span(time)) = time.filter(|time| !range.contains(&time.0)) {
+                let [time, least, most] = [time, *range.start(), *range.end()].map(format_period);
+                return Err(CaseSpecError::new(key, format!("{key} is {time}: use {least} to {most}")));
+            }
+        }
+        let Some(name) = &self.name else { return Ok(()) };
+        let is_valid = !name.trim().is_empty()
+            && name.chars().take(MAX_NAME_CHARS + 1).count() <= MAX_NAME_CHARS
+            && !name.chars().any(char::is_control);
+        if is_valid {
+            return Ok(());
+        }
+        let what = format!("a name has 1 to {MAX_NAME_CHARS} characters, and no control characters");
+        Err(CaseSpecError::new("name", what))
+    }
+}
+
+/// An action of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActionEntry {
+    command: Option<Vec<String>>,
+    webhook: Option<String>,
+    timeout: Option<Span>,
+}
+
+impl ActionEntry {
+    fn action(self) -> Result<Action, &'static str> {
+        let target = match (self.command, self.webhook) {
+            (Some(words), None) if words.first().is_some_and(|program| !program.is_empty()) => {
+                ActionTarget::Command(words)
+            }
+            (None, Some(url)) if url.starts_with("http://") => ActionTarget::Webhook(url),
+            (None, Some(_)) => {
+                return Err(
+                    "a webhook is a URL that begins with http://. For others use command = [\"curl\", …]",
+                );
+            }
+            _ => return Err("it needs either command = [\"PROGRAM\", …] or webhook = \"http://…\""),
+        };
+        let timeout = self.timeout.map_or(DEFAULT_ACTION_TIMEOUT, |timeout| timeout.0);
+        if !ACTION_TIMEOUTS.contains(&timeout) {
+            return Err("its timeout is not possible: use 100ms to 1h");
+        }
+        Ok(Action { target, timeout })
+    }
+}
+
+/// The keys of an entry that are not those of a case.
+const ENTRY_KEYS: [&str; 7] =
+    ["name", "every", "alert", "quiet", "bytes-per-day", "bytes_per_day", "explain"];
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct MonitorToml {
+    defaults: toml::Table,
+    watch: Vec<toml::Table>,
+    action: Vec<ActionEntry>,
+    #[serde(rename = "store-size", alias = "store_size")]
+    store_size: Option<Bytes>,
+    push: Option<PushEntry>,
+}
+
+/// The receiver of metrics of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PushEntry {
+    url: String,
+    every: Option<Span>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// The file is invalid, or describes something that cannot be measured. Nothing was opened.
+    pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+        let wrong = |error: toml::de::Error| ConfigError::Toml(toml_text::describe(&error, text));
+        let file: MonitorToml = toml::from_str(text).map_err(wrong)?;
+        // The same once more, with the places of all values for messages.
+        let mut document = DeTable::parse(text).map_err(wrong)?.into_inner();
+        let defaults = document.remove("defaults").map(tables).unwrap_or_default().pop().unwrap_or_default();
+        let mut watches = Vec::new();
+        for (table, number) in document.remove("watch").map(tables).unwrap_or_default().into_iter().zip(1..) {
+            let mut whole = defaults.clone();
+            whole.extend(table);
+            let mut own = DeTable::new();
+            for key in ENTRY_KEYS {
+                own.extend(whole.remove_entry(key));
+            }
+            let deserializer = |table| toml::de::Deserializer::from(Spanned::new(0..0, table));
+            let entry = WatchEntry::deserialize(deserializer(own)).map_err(wrong)?;
+            let spec = CaseSpec::deserialize(deserializer(whole)).map_err(wrong)?;
+            watches.extend(watches_of(spec, &entry, number)?);
+            if watches.len() > MAX_WATCHES {
+                return Err(ConfigError::Count(watches.len()));
+            }
+        }
+        let actions =
+            file.action.into_iter().zip(1..).map(|(entry, number)| {
+                entry.action().map_err(|why| ConfigError::Action { action: number, why })
+            });
+        let actions = actions.collect::<Result<_, _>>()?;
+        let config = Config::new(watches, actions)?;
+        let push = |entry: PushEntry| {
+            Push::new(entry.url, entry.every.map_or(DEFAULT_PUSH_INTERVAL, |every| every.0))
+        };
+        let push = file.push.map(push).transpose().map_err(|why| ConfigError::Push { why })?;
+        Ok(Config { max_store_bytes: file.store_size.map(|size| size.0), push, ..config })
+    }
+
+    /// Watches URLs with the settings of one case, and the same alarms for each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::from_toml`].
+    pub fn from_case(
+        spec: CaseSpec,
+        every: Option<Duration>,
+        rules: Vec<Rule>,
+    ) -> Result<Config, ConfigError> {
+        let entry = WatchEntry { every: every.map(Span), ..WatchEntry::default() };
+        let mut watches = watches_of(spec, &entry, 1)?;
+        watches.iter_mut().for_each(|watch| watch.rules = rules.clone());
+        Config::new(watches, Vec::new())
+    }
+
+    pub fn new(watches: Vec<Watch>, actions: Vec<Action>) -> Result<Config, ConfigError> {
+        if watches.is_empty() || watches.len() > MAX_WATCHES {
+            return Err(ConfigError::Count(watches.len()));
+        }
+        let mut names = BTreeSet::new();
+        for watch in &watches {
+            if !names.insert(&watch.name) {
+                return Err(ConfigError::SameName(watch.name.clone()));
+            }
+            check(watch)?;
+        }
+        Ok(Config { watches, actions, max_store_bytes: None, push: None })
+    }
+}
+
+/// The tables of a value: of a table itself, or of a list of tables.
+fn tables(value: Spanned<DeValue<'_>>) -> Vec<DeTable<'_>> {
+    match value.into_inner() {
+        DeValue::Table(table) => vec![table],
+        DeValue::Array(values) => values.into_iter().flat_map(tables).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The alarms of an entry, and its quiet hours.
+fn rules_of(entry: &WatchEntry, number: usize) -> Result<(Vec<Rule>, Vec<QuietHours>), ConfigError> {
+    if entry.alert.len() > MAX_RULES || entry.quiet.len() > MAX_RULES {
+        let error = CaseSpecError::new(
+            "alert",
+            format!("use at most {MAX_RULES} alerts and {MAX_RULES} quiet hours"),
+        );
+        return Err(ConfigError::Case { watch: number, error });
+    }
+    let rules = entry.alert.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, _>>();
+    let rules = rules.map_err(|error| ConfigError::Rule { watch: number, error })?;
+    let quiet = entry.quiet.iter().map(|text| text.parse()).collect::<Result<Vec<QuietHours>, _>>();
+    let quiet = quiet.map_err(|error| ConfigError::QuietHours { watch: number, error })?;
+    Ok((rules, quiet))
+}
+
+/// The watches of one entry: one for each of its URLs.
+fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<Vec<Watch>, ConfigError> {
+    let (rules, quiet) = rules_of(entry, number)?;
+    entry.check().map_err(|error| ConfigError::Case { watch: number, error })?;
+    let workload = spec.workload.get_or_insert_with(|| latency::WORKLOAD.name.to_owned());
+    let is_continuous = workload == latency::WORKLOAD.name && entry.every.is_none() && spec.count.is_none();
+    let schedule = if is_continuous {
+        let rate = spec.rate.get_or_insert(RateTarget::Fixed(MessageRate(DEFAULT_RATE)));
+        let RateTarget::Fixed(MessageRate(per_second)) = *rate else {
+            let error =
+                CaseSpecError::new("rate", "a link is watched at a rate like 10/s, not at the highest");
+            return Err(ConfigError::Case { watch: number, error });
+        };
+        if !WATCH_RATES.contains(&per_second) {
+            let error =
+                CaseSpecError::new("rate", "a link is watched with 1 probe an hour to 10 000 a second");
+            return Err(ConfigError::Case { watch: number, error });
+        }
+        spec.poisson = Some(true);
+        spec.timeout.get_or_insert(Span(DEFAULT_TIMEOUT));
+        spec.warm_up_count = Some(Count(0));
+        spec.warm_up_time = None;
+        WatchSchedule::Continuous { per_second }
+    } else {
+        WatchSchedule::Every(entry.every.map_or(DEFAULT_EVERY, |every| every.0))
+    };
+    let urls = spec.url.as_ref().map_or(0, |urls| match urls {
+        OneOrMany::One(_) => 1,
+        OneOrMany::Many(urls) => urls.len(),
+    });
+    if spec.together == Some(true) || spec.ports.is_some() {
+        let error =
+            CaseSpecError::new("together", "each link is watched by itself: remove 'together' and 'ports'");
+        return Err(ConfigError::Case { watch: number, error });
+    }
+    let cases = spec.expand().map_err(|error| ConfigError::Case { watch: number, error })?;
+    let watch = |case: Case| {
+        let own = case.endpoints[0].as_str().to_owned();
+        let name = match &entry.name {
+            Some(name) if urls <= 1 => name.clone(),
+            Some(name) => format!("{name} {own}"),
+            None => own,
+        };
+        Watch {
+            name,
+            case,
+            schedule,
+            rules: rules.clone(),
+            quiet: quiet.clone(),
+            bytes_per_day: entry.bytes_per_day.map(|bytes| bytes.0),
+            explain: entry.explain.map(|budget| budget.0),
+        }
+    };
+    Ok(cases.into_iter().map(watch).collect())
+}
+
+/// Finds what cannot work before anything is opened.
+fn check(watch: &Watch) -> Result<(), ConfigError> {
+    let unfit = |why: String| ConfigError::Unfit { name: watch.name.clone(), why };
+    checked_plan(watch, watch.case.clone())?;
+    if matches!(watch.schedule, WatchSchedule::Continuous { .. }) && watch.case.parallel != 1 {
+        return Err(unfit("a link is watched over one connection: remove 'parallel'".to_owned()));
+    }
+    if watch.explain.is_some() && !is_explainable(watch) {
+        return Err(unfit(
+            "an explanation needs alerts and a second connection to the link: remove 'explain'".to_owned(),
+        ));
+    }
+    match watch.schedule {
+        WatchSchedule::Every(_) if !watch.rules.is_empty() => {
+            let why = "alerts need probes all the time: remove 'every', or use 'threshold' for each test";
+            Err(unfit(why.to_owned()))
+        }
+        WatchSchedule::Every(_) => {
+            let needed = min_test_bytes(&watch.case);
+            match watch.bytes_per_day {
+                Some(limit) if needed > limit => Err(unfit(format!(
+                    "a single test moves {needed} B or more, and bytes-per-day is {limit}: raise it, or shorten the test"
+                ))),
+                _ => Ok(()),
+            }
+        }
+        WatchSchedule::Continuous { per_second } => {
+            for rule in &watch.rules {
+                rule.expectation(per_second).ok_or_else(|| {
+                    unfit(format!(
+                        "'{}' would need weeks of probes to be noticed: allow more false alarms",
+                        rule.text
+                    ))
+                })?;
+            }
+            let bytes = watch.case.message_bytes.unwrap_or(1);
+            let needed = 2.0 * f64::from(bytes) * per_second * 86_400.0;
+            match watch.bytes_per_day {
+                Some(limit) if needed > limit as f64 => Err(unfit(format!(
+                    "probes of {bytes} B at {per_second}/s move {needed:.0} B a day, and bytes-per-day is {limit}: lower the rate"
+                ))),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Payload that a test moves at least: one message, or as many as the case says.
+fn min_test_bytes(case: &Case) -> u64 {
+    let size = u64::from(case.message_bytes.unwrap_or(1));
+    let per_message = if case.workload == latency::WORKLOAD.name { 2 * size } else { size };
+    let in_time =
+        case.pacing.per_second().zip(case.stop.time_ns).map(|(rate, ns)| (rate * ns as f64 / 1e9) as u64);
+    let of_messages = |messages: u64| messages.saturating_mul(per_message);
+    // The first condition ends the test.
+    let ends = [case.stop.count.map(of_messages), in_time.map(of_messages), case.stop.volume_bytes];
+    ends.into_iter().flatten().min().unwrap_or(0).max(per_message)
+}
+
+/// Whether the link can be explained while its probes go on, and when an alarm begins.
+fn is_explainable(watch: &Watch) -> bool {
+    let can_open_parallel = endpoint_caps(watch.endpoint()).is_ok_and(|caps| caps.can_open_parallel);
+    can_open_parallel && !watch.rules.is_empty()
+}
+
+/// The case of a watch as a plan that can be run.
+pub(super) fn checked_plan(watch: &Watch, case: Case) -> Result<schedule::CheckedPlan, ConfigError> {
+    let plan = Plan { title: None, repeat: 1, keep_going: false, cases: vec![case] };
+    schedule::check(plan)
+        .map_err(|error| ConfigError::Invalid { name: watch.name.clone(), error: Box::new(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_names_links_tests_and_alarms() {
+        let config = Config::from_toml(
+            r#"
+            [defaults]
+            quiet = ["02:00-03:00"]
+            [[watch]]
+            name = "gateway"
+            url = "tcp://192.0.2.1"
+            alert = ["loss > 5 % (normal 0.5 %)"]
+            [[watch]]
+            url = ["udp://192.0.2.1", "udp://192.0.2.2"]
+            rate = "1/s"
+            [[watch]]
+            name = "uplink"
+            url = "tcp://192.0.2.1"
+            workload = "throughput"
+            time = "5s"
+            every = "6h"
+            bytes-per-day = "2G"
+            "#,
+        )
+        .unwrap();
+        let names: Vec<&str> = config.watches.iter().map(|watch| watch.name.as_str()).collect();
+        assert_eq!(names, ["gateway", "udp://192.0.2.1", "udp://192.0.2.2", "uplink"]);
+        let schedules: Vec<WatchSchedule> = config.watches.iter().map(|watch| watch.schedule).collect();
+        let slow = WatchSchedule::Continuous { per_second: 1.0 };
+        let uplink = WatchSchedule::Every(Duration::from_secs(6 * 3600));
+        assert_eq!(schedules, [WatchSchedule::Continuous { per_second: 10.0 }, slow, slow, uplink]);
+        assert!(config.watches.iter().all(|watch| watch.quiet.len() == 1));
+        assert_eq!(config.watches[3].bytes_per_day, Some(2_000_000_000));
+        assert_eq!(config.watches[0].rules.len(), 1);
+    }
+
+    #[test]
+    fn wrong_files_say_what_is_wrong() {
+        let watch = "[[watch]]\nurl = \"tcp://192.0.2.1\"\n";
+        for (text, why) in [
+            ("", "0 links to watch"),
+            ("[[watch]]\nname = \"x\"", "has no endpoint"),
+            (&format!("{watch}{watch}"), "two watches are named 'tcp://192.0.2.1'"),
+            (&format!("{watch}colour = 1"), "unknown field `colour`"),
+            (&format!("{watch}quiet = [\"22\"]"), "'22' are no quiet hours"),
+            (&format!("{watch}alert = [\"loss\"]"), "alert 'loss'"),
+            (&format!("{watch}rate = \"max\""), "not at the highest"),
+            (&format!("{watch}rate = 1e308"), "a message rate of at most"),
+            (&format!("{watch}rate = \"1M/s\""), "10 000 a second"),
+            (&format!("{watch}rate = 1e-9"), "1 probe an hour"),
+            (&format!("{watch}every = \"1h\"\nalert = [\"loss > 5%\"]"), "alerts need probes all the time"),
+            (&format!("{watch}bytes-per-day = \"1k\""), "lower the rate"),
+            (&format!("{watch}protocol = \"morse\""), "morse"),
+            (
+                &format!("{watch}parallel = -1"),
+                "line 3: parallel: -1 does not fit: use a whole number from 0",
+            ),
+            (
+                &format!("[defaults]\nsize = []\nalert = 3\n{watch}"),
+                "line 3: alert: 3 does not fit: use a list in brackets",
+            ),
+            ("watch = 3", "line 1: watch: 3 does not fit: use a list in brackets"),
+            (&format!("{watch}name = \"\""), "watch 1: a name has 1 to 200 characters"),
+            (&format!("{watch}name = \"{}\"", "x".repeat(5000)), "watch 1: a name has 1 to 200 characters"),
+            (&format!("{watch}name = \"a\\nb\""), "no control characters"),
+            (&format!("{watch}every = \"1ns\""), "watch 1: every is 1 ns: use 1 s to 366 d"),
+            (&format!("{watch}every = \"500000h\""), "use 1 s to 366 d"),
+            (
+                &format!("{watch}alert = [\"loss > 5 % (normal 0.5 %)\"]\nexplain = \"1ns\""),
+                "explain is 1 ns: use 1 s to",
+            ),
+            (
+                &format!("{watch}every = \"1h\"\nbytes-per-day = 0"),
+                "a single test moves 2 B or more, and bytes-per-day is 0",
+            ),
+            (
+                &format!("{watch}every = \"1h\"\ncount = 1000\nsize = 100\nbytes-per-day = \"100k\""),
+                "a single test moves 200000 B",
+            ),
+            (
+                &format!("{watch}workload = \"throughput\"\nvolume = \"1G\"\nbytes-per-day = \"1M\""),
+                "a single test moves 1000000000 B",
+            ),
+            (&format!("{watch}[[action]]\ncommand = [\"true\"]\ntimeout = \"1ns\""), "use 100ms to 1h"),
+            (&format!("{watch}explain = \"30s\""), "an explanation needs alerts"),
+            (&format!("{watch}[[action]]\ncommand = []"), "action 1: it needs either command"),
+            (&format!("{watch}[[action]]\nwebhook = \"https://192.0.2.1\""), "For others use command"),
+            (&format!("{watch}[[action]]\nshell = \"mail\""), "unknown field `shell`"),
+        ] {
+            let error = Config::from_toml(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,591 @@
+//! What a monitor knows: the state of each link, its alarms, and the windows that the store does not have yet.
+//!
+//! It is given slices and tests, in any order of links; it has no thread and no clock.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::alert::{Alert, Transition};
+use super::black_box::{BlackBox, DocumentCompressor};
+use super::calendar::ClockChange;
+use super::config::{Config, Watch, WatchSchedule};
+use super::level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS};
+use super::notice::{AlarmExplanation, MinuteFigures, Notice, NoticeKind};
+use super::watcher::Slice;
+use linkgauge_model::run::{CaseResult, Run};
+use linkgauge_model::sample::Window;
+use linkgauge_model::units::format_duration;
+use linkgauge_model::warnings::host_warnings;
+use linkgauge_store::{Incident, SeriesNumber, Store, StoreError, TIERS};
+
+/// A link is down after this many lost probes in a row.
+const DOWN_AFTER_LOST: u32 = 3;
+
+/// Windows kept for a store that cannot be written: a day of one link. The oldest are dropped then.
+const MAX_PENDING: usize = 1440;
+
+/// Events of a monitor, for its log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MonitorEvent {
+    /// A link does not reply any more: the last three probes were lost.
+    Down {
+        /// Name of the watch.
+        name: String,
+        /// Why the link could not be opened, if it could not.
+        reason: Option<String>,
+    },
+    /// A link replies again.
+    Up {
+        /// Name of the watch.
+        name: String,
+    },
+    /// An alarm begins or ends.
+    Alarm {
+        /// Name of the watch.
+        name: String,
+        /// The rule, as written.
+        rule: String,
+        /// What happened.
+        transition: Transition,
+        /// The run that holds the last minute before the alarm, if it was saved.
+        run: Option<String>,
+    },
+    /// The median of a link has a new level.
+    LevelShift {
+        /// Name of the watch.
+        name: String,
+        /// Both levels, and the begin of the new one.
+        shift: LevelShift,
+    },
+    /// A link was explained after an alarm began.
+    Explained {
+        /// Name of the watch.
+        name: String,
+        /// What was found.
+        explanation: AlarmExplanation,
+    },
+    /// An action could not be performed.
+    ActionFailed {
+        /// Which, and why.
+        reason: String,
+    },
+    /// The normal p99 of a link is known.
+    Learnt {
+        /// Name of the watch.
+        name: String,
+        /// It, in ns.
+        p99_ns: u64,
+    },
+    /// The clocks of this machine jumped.
+    Clock {
+        /// What happened.
+        change: ClockChange,
+    },
+    /// A test ended.
+    Tested {
+        /// Name of the watch.
+        name: String,
+        /// The id of its run.
+        run: String,
+        /// Why it is incomplete, if it is.
+        failure: Option<String>,
+    },
+    /// The store cannot be written. Windows wait in memory.
+    NotStored {
+        /// Why.
+        reason: String,
+    },
+    /// The store can be written again.
+    StoredAgain,
+    /// The receiver of the metrics did not take them. They wait in memory, unless it refused them.
+    NotPushed {
+        /// Why.
+        reason: String,
+    },
+    /// The receiver takes metrics again.
+    PushedAgain {
+        /// Points that it did not get.
+        dropped_points: u64,
+    },
+}
+
+impl MonitorEvent {
+    /// The watch that it is about, and the id of the run that it names.
+    pub fn subject(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            MonitorEvent::Alarm { name, run, .. } => (Some(name), run.as_deref()),
+            MonitorEvent::Tested { name, run, .. } => (Some(name), Some(run)),
+            MonitorEvent::Down { name, .. }
+            | MonitorEvent::Up { name }
+            | MonitorEvent::Learnt { name, .. }
+            | MonitorEvent::LevelShift { name, .. }
+            | MonitorEvent::Explained { name, .. } => (Some(name), None),
+            _ => (None, None),
+        }
+    }
+}
+
+/// Receives the events of a monitor.
+pub trait MonitorObserver: Sync {
+    /// The monitor waits until it returns.
+    fn event(&self, at: Timestamp, event: &MonitorEvent);
+}
+
+/// The state of one watched link.
+#[derive(Debug, Clone)]
+pub struct WatchState {
+    /// Name of the watch.
+    pub name: String,
+    /// Its endpoint, as typed.
+    pub endpoint: String,
+    /// What the remote speaks, `auto` until it is known.
+    pub protocol: String,
+    /// The workload.
+    pub workload: String,
+    /// Whether the last probes had a reply. `None`: nothing was measured yet.
+    pub is_up: Option<bool>,
+    /// All probes since the start.
+    pub total: Window,
+    /// The probes of the last two minutes, slice by slice, oldest first, with the second at which each begins.
+    pub recent: VecDeque<(i64, Window)>,
+    /// Probes since the start that this host could not send in time.
+    pub missed_sends: u64,
+    /// The last result of a test.
+    pub(crate) last_test: Option<Box<CaseResult>>,
+    /// Why the link is down, if it could not be opened.
+    pub failure: Option<String>,
+    /// The alarms.
+    pub(crate) alerts: Vec<Alert>,
+    /// The last change of the level of the median, since the start.
+    pub(crate) last_shift: Option<LevelShift>,
+    /// What was found when an alarm began last, since the start.
+    pub explanation: Option<(Timestamp, AlarmExplanation)>,
+    level: LevelWatch,
+    lost_in_row: u32,
+    black_box: BlackBox,
+}
+
+/// Slices of two minutes: the last minute, and that before it, which may still be drawn.
+const RECENT_SLICES: usize = 12;
+
+impl WatchState {
+    /// The state of a link before anything was measured.
+    pub fn new(watch: &Watch) -> WatchState {
+        let alerts = match watch.schedule {
+            WatchSchedule::Continuous { per_second } => {
+                watch.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second)).collect()
+            }
+            WatchSchedule::Every(_) => Vec::new(),
+        };
+        WatchState {
+            name: watch.name.clone(),
+            endpoint: watch.endpoint().as_str().to_owned(),
+            protocol: watch.case.protocol.clone(),
+            workload: watch.case.workload.clone(),
+            is_up: None,
+            total: Window::default(),
+            recent: VecDeque::new(),
+            missed_sends: 0,
+            last_test: None,
+            failure: None,
+            alerts,
+            last_shift: None,
+            explanation: None,
+            level: LevelWatch::default(),
+            lost_in_row: 0,
+            black_box: BlackBox::default(),
+        }
+    }
+
+    /// The probes of the last minutes.
+    pub fn last_minutes(&self, minutes: u32) -> Window {
+        let Some((last, _)) = self.recent.back() else { return Window::default() };
+        let from = last - i64::from(minutes) * 60;
+        let mut merged = Window::default();
+        let recent = self.recent.iter().filter(|(second, _)| *second > from);
+        recent.for_each(|(_, window)| merged.merge(window));
+        merged
+    }
+
+    fn remember(&mut self, second: i64, window: &Window, run: &Run) {
+        self.total.merge(window);
+        self.protocol_of(run);
+        self.missed_sends += run.cases.iter().map(|case| case.figures.counts.missed_sends).sum::<u64>();
+        if self.recent.len() == RECENT_SLICES {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((second, window.clone()));
+    }
+
+    fn protocol_of(&mut self, run: &Run) {
+        if let Some(case) = run.cases.first().filter(|case| case.figures.has_measurements()) {
+            self.protocol.clone_from(&case.protocol);
+        }
+    }
+
+    /// Counts a probe; true if the link went down or up.
+    fn changes_state(&mut self, reply_ns: Option<u64>) -> bool {
+        self.lost_in_row = if reply_ns.is_some() { 0 } else { self.lost_in_row + 1 };
+        let is_up = match self.lost_in_row {
+            0 => true,
+            lost if lost >= DOWN_AFTER_LOST => false,
+            _ => return false,
+        };
+        let before = self.is_up.replace(is_up);
+        before.is_some_and(|before| before != is_up) || before.is_none() && !is_up
+    }
+}
+
+/// The ledger of a monitor.
+pub struct Ledger<'a> {
+    states: Vec<WatchState>,
+    store: Option<Store>,
+    series: Vec<SeriesNumber>,
+    pending: BTreeMap<(i64, usize), Window>,
+    is_stored: bool,
+    max_store_bytes: Option<u64>,
+    /// The hour in which old windows were removed last.
+    removed_in: i64,
+    notices: Vec<Notice>,
+    /// The facts of this machine, for the runs around an alarm.
+    environment: Map<String, Value>,
+    packer: DocumentCompressor,
+    observer: &'a dyn MonitorObserver,
+}
+
+impl<'a> Ledger<'a> {
+    /// A ledger of these links. States of links of the same name go on, as after a changed file.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub fn new(
+        config: &Config,
+        earlier: Vec<WatchState>,
+        mut store: Option<Store>,
+        observer: &'a dyn MonitorObserver,
+    ) -> Result<Ledger<'a>, StoreError> {
+        let mut series = Vec::new();
+        let mut states: Vec<WatchState> = Vec::new();
+        for watch in &config.watches {
+            let mut state = WatchState::new(watch);
+            if let Some(store) = &mut store {
+                let number = store.series(&watch.name, &state.endpoint)?;
+                resume_from_store(&mut state, store, number)?;
+                series.push(number);
+            }
+            if let Some(same) = earlier.iter().find(|same| same.name == state.name) {
+                let alerts = std::mem::take(&mut state.alerts);
+                let kept = |alert: Alert| {
+                    same.alerts.iter().find(|other| other.rule == alert.rule).cloned().unwrap_or(alert)
+                };
+                state = WatchState { alerts: alerts.into_iter().map(kept).collect(), ..same.clone() };
+            }
+            states.push(state);
+        }
+        let (pending, notices) = (BTreeMap::new(), Vec::new());
+        let max_store_bytes = config.max_store_bytes;
+        let (is_stored, removed_in) = (true, i64::MIN);
+        Ok(Ledger {
+            states,
+            store,
+            series,
+            pending,
+            is_stored,
+            max_store_bytes,
+            removed_in,
+            notices,
+            environment: Map::new(),
+            packer: DocumentCompressor::new(),
+            observer,
+        })
+    }
+
+    /// The facts of this machine, for the runs around an alarm.
+    pub(crate) fn with_environment(self, environment: Map<String, Value>) -> Ledger<'a> {
+        Ledger { environment, ..self }
+    }
+
+    /// The state of each link, in the order of the configuration.
+    pub(crate) fn states(&self) -> &[WatchState] {
+        &self.states
+    }
+
+    /// The states, when the monitor ends.
+    pub(crate) fn into_states(self) -> Vec<WatchState> {
+        self.states
+    }
+
+    /// What is new for the actions since the last call.
+    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Takes the causes that were found after an alarm.
+    pub(crate) fn record_explanation(&mut self, watch: usize, at: Timestamp, explanation: AlarmExplanation) {
+        let names: Vec<&str> = explanation.causes.iter().map(|cause| cause.id).collect();
+        if !names.is_empty() {
+            self.note(watch, at, "explained", &names.join(", "));
+        }
+        let state = &mut self.states[watch];
+        state.explanation = Some((at, explanation.clone()));
+        let name = state.name.clone();
+        self.tell(at, MonitorEvent::Explained { name, explanation });
+    }
+
+    /// Takes a slice of a link.
+    pub fn record_slice(&mut self, watch: usize, slice: Slice) {
+        let at = slice.ended;
+        let second = slice.began.second();
+        if let Some(change) = slice.clock_change {
+            self.tell(at, MonitorEvent::Clock { change });
+            self.note(watch, at, "clock", &describe_clock_change(change));
+        }
+        let state = &mut self.states[watch];
+        state.failure = slice.failure;
+        state.remember(second, &slice.window, &slice.run);
+        state.black_box.push(&slice.run, &mut self.packer);
+        let mut transitions = Vec::new();
+        let mut has_changed = false;
+        for probe in &slice.probes {
+            has_changed |= state.changes_state(*probe);
+            for (index, alert) in state.alerts.iter_mut().enumerate() {
+                transitions.extend(alert.record(*probe).map(|transition| (index, transition)));
+            }
+        }
+        if has_changed {
+            self.tell_state(watch, at);
+        }
+        self.learn(watch, at);
+        for (index, transition) in transitions {
+            self.raise(watch, at, index, transition);
+        }
+        self.watch_level(watch, at, (second, &slice.window));
+        self.pending.entry((second, watch)).or_default().merge(&slice.window);
+    }
+
+    /// Reports an event.
+    pub(super) fn tell(&self, at: Timestamp, event: MonitorEvent) {
+        self.observer.event(at, &event);
+    }
+
+    fn tell_state(&self, watch: usize, at: Timestamp) {
+        let state = &self.states[watch];
+        let name = state.name.clone();
+        match state.is_up {
+            Some(false) => self.tell(at, MonitorEvent::Down { name, reason: state.failure.clone() }),
+            _ => self.tell(at, MonitorEvent::Up { name }),
+        }
+    }
+
+    fn learn(&mut self, watch: usize, at: Timestamp) {
+        let state = &mut self.states[watch];
+        let mut learnt = None;
+        for alert in &mut state.alerts {
+            if alert.learn(&state.total) {
+                learnt = alert.limit_ns();
+            }
+        }
+        if let Some(p99_ns) = learnt {
+            let name = state.name.clone();
+            self.note(watch, at, LEARNT, &p99_ns.to_string());
+            self.tell(at, MonitorEvent::Learnt { name, p99_ns });
+        }
+    }
+
+    fn raise(&mut self, watch: usize, at: Timestamp, index: usize, transition: Transition) {
+        let state = &self.states[watch];
+        let (name, rule) = (state.name.clone(), state.alerts[index].rule.text.clone());
+        let run = match transition {
+            Transition::Raised => self.save_black_box(watch, &rule),
+            Transition::Cleared => None,
+        };
+        let (kind, event) = match transition {
+            Transition::Raised => (ALARM, NoticeKind::Alarm),
+            Transition::Cleared => (CLEAR, NoticeKind::Resolved),
+        };
+        self.note(watch, at, kind, &rule);
+        let notice = Notice { rule: Some(rule.clone()), run: run.clone(), ..self.notice(watch, at, event) };
+        self.notices.push(notice);
+        self.tell(at, MonitorEvent::Alarm { name, rule, transition, run });
+    }
+
+    fn notice(&self, watch: usize, at: Timestamp, event: NoticeKind) -> Notice {
+        let state = &self.states[watch];
+        Notice {
+            watch,
+            event,
+            at,
+            link: state.name.clone(),
+            endpoint: state.endpoint.clone(),
+            rule: None,
+            last_minute: MinuteFigures::of(&state.last_minutes(1)),
+            run: None,
+            level: None,
+            explanation: None,
+        }
+    }
+
+    /// Finds a new level of the median, in the probes of a slice and its second.
+    fn watch_level(&mut self, watch: usize, at: Timestamp, (second, probes): (i64, &Window)) {
+        let state = &mut self.states[watch];
+        let Some(shift) = state.level.record(second, probes) else { return };
+        state.last_shift = Some(shift);
+        let name = state.name.clone();
+        self.note(watch, shift.since, LEVEL, &format!("{:.0} {:.0}", shift.before_ns, shift.after_ns));
+        let notice = Notice { level: Some(shift), ..self.notice(watch, at, NoticeKind::LevelShift) };
+        self.notices.push(notice);
+        self.tell(at, MonitorEvent::LevelShift { name, shift });
+    }
+
+    /// Saves the last minute as a run, and returns its id.
+    fn save_black_box(&mut self, watch: usize, rule: &str) -> Option<String> {
+        let state = &self.states[watch];
+        let mut run = state.black_box.run()?;
+        run.title = Some(format!("{} before the alarm: {rule}", state.name));
+        run.warnings.extend(host_warnings(&self.environment));
+        run.environment.client = self.environment.clone();
+        let tags = [tag(&state.name), "alarm".to_owned()];
+        let store = self.store.as_mut()?;
+        match store.save(&run) {
+            // Another alarm of the same slice saved it before.
+            Ok(_) | Err(StoreError::ConflictingRun(_)) => store.tag(&run.id, &tags).ok()?,
+            Err(_) => return None,
+        }
+        Some(run.id)
+    }
+
+    fn note(&mut self, watch: usize, at: Timestamp, kind: &str, text: &str) {
+        let incident = Incident { at, kind: kind.to_owned(), text: text.to_owned() };
+        if let (Some(store), Some(series)) = (&mut self.store, self.series.get(watch)) {
+            // A full disk is reported when windows are written.
+            let _ = store.add_incident(*series, &incident);
+        }
+    }
+
+    /// Takes the run of a test.
+    pub(crate) fn record_test(&mut self, watch: usize, run: Run) {
+        let state = &mut self.states[watch];
+        state.protocol_of(&run);
+        let case = run.cases.first();
+        let failure = case.and_then(|case| case.failures.first()).map(|failure| failure.message.clone());
+        state.is_up = Some(failure.is_none());
+        state.failure = failure.clone();
+        state.last_test = case.filter(|case| case.figures.has_measurements()).cloned().map(Box::new);
+        let name = state.name.clone();
+        let saved = self.store.as_mut().map(|store| {
+            store
+                .save(&run)
+                .and_then(|_| store.tag(&run.id, &[tag(&name)]))
+                .map_err(|error| error.to_string())
+        });
+        if let Some(Err(reason)) = saved {
+            self.tell(run.started, MonitorEvent::NotStored { reason });
+        }
+        self.tell(run.started, MonitorEvent::Tested { name, run: run.id.clone(), failure });
+    }
+
+    /// Writes the windows to the store, and removes old ones. Windows that cannot be written wait for the next time.
+    pub fn flush(&mut self, now: Timestamp) {
+        let Some(store) = &mut self.store else {
+            self.pending.clear();
+            return;
+        };
+        let series = &self.series;
+        let windows = self.pending.iter().map(|((second, watch), window)| (series[*watch], *second, window));
+        let mut written = store.add_windows(windows).map(|()| self.pending.clear());
+        let hour = TIERS[2].start(now.as_second());
+        if written.is_ok() && self.removed_in != hour {
+            written = remove_windows(store, now.as_second(), self.max_store_bytes);
+            self.removed_in = hour;
+        }
+        match written {
+            Ok(()) => {
+                if !std::mem::replace(&mut self.is_stored, true) {
+                    self.tell(now, MonitorEvent::StoredAgain);
+                }
+            }
+            Err(error) => {
+                self.merge_pending_to_minutes();
+                if std::mem::replace(&mut self.is_stored, false) {
+                    self.tell(now, MonitorEvent::NotStored { reason: error.to_string() });
+                }
+            }
+        }
+    }
+
+    /// A store that cannot be written for long must not fill the memory.
+    fn merge_pending_to_minutes(&mut self) {
+        for ((second, watch), window) in std::mem::take(&mut self.pending) {
+            self.pending.entry((TIERS[0].start(second), watch)).or_default().merge(&window);
+        }
+        while self.pending.len() > MAX_PENDING * self.states.len() {
+            self.pending.pop_first();
+        }
+    }
+}
+
+/// Removes windows by their age, and by the size of the store.
+fn remove_windows(store: &mut Store, now: i64, max_bytes: Option<u64>) -> Result<(), StoreError> {
+    store.remove_old_windows(now)?;
+    if let Some(max_bytes) = max_bytes {
+        store.limit_windows(now, max_bytes)?;
+    }
+    Ok(())
+}
+
+/// The kind of the incident that holds the learnt p99 in ns.
+const LEARNT: &str = "learnt";
+
+/// The kinds of incidents for the begin and the end of an alarm, with its rule as text, and for a new level, with both levels in ns.
+const ALARM: &str = "alarm";
+const CLEAR: &str = "clear";
+const LEVEL: &str = "level";
+
+/// What was known before a restart: the limit of slow replies stays the one that was learnt at first, alarms that were on can
+/// end, and the level of the median is compared with that of the last hours.
+fn resume_from_store(state: &mut WatchState, store: &Store, series: SeriesNumber) -> Result<(), StoreError> {
+    let learnt = store.latest_incident(series, LEARNT, None)?.and_then(|incident| incident.text.parse().ok());
+    for alert in &mut state.alerts {
+        if let Some(limit_ns) = learnt {
+            alert.set_learnt(limit_ns);
+        }
+        let rule = Some(alert.rule.text.as_str());
+        let ended = store.latest_incident(series, CLEAR, rule)?.map(|incident| incident.at);
+        if store
+            .latest_incident(series, ALARM, rule)?
+            .is_some_and(|began| ended.is_none_or(|at| at < began.at))
+        {
+            alert.resume_raised();
+        }
+    }
+    let shift =
+        store.latest_incident(series, LEVEL, None)?.map_or(i64::MIN, |incident| incident.at.as_second());
+    let Some(last) = store.last_window(series, TIERS[1])? else { return Ok(()) };
+    let from = shift.max(last - LEVEL_WINDOW_S * MAX_LEVEL_WINDOWS as i64);
+    let windows = store.windows(series, TIERS[1], from, i64::MAX)?;
+    state.level.resume(windows.into_iter().map(|stored| (stored.start, stored.window)));
+    Ok(())
+}
+
+/// The name of a watch as a tag: without spaces and other characters that a shell would interpret.
+pub fn tag(name: &str) -> String {
+    let fits = |c: char| c.is_alphanumeric() || "-_.+@/".contains(c);
+    name.chars().map(|c| if fits(c) { c } else { '_' }).take(100).collect()
+}
+
+/// What happened to the clocks, for people.
+pub fn describe_clock_change(change: ClockChange) -> String {
+    match change {
+        ClockChange::Suspended(time) => format!("this machine was suspended for {}", format_duration(time)),
+        ClockChange::Set(by) => {
+            let direction = if by.is_negative() { "back" } else { "forward" };
+            format!("the clock of this machine was set {direction} by {}", format_duration(by.unsigned_abs()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

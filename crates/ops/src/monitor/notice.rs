@@ -1,0 +1,146 @@
+//! What the actions of a monitor receive: a message in JSON with the alarms that began or ended in one slice.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::level::LevelShift;
+use linkgauge_analysis::explain::live::{CauseVerdict, Explanation};
+use linkgauge_model::run::TOOL;
+use linkgauge_model::sample::Window;
+
+/// Schema of the message.
+pub const ALARM_SCHEMA: &str = "linkgauge.alarm.v1";
+
+/// Causes that a message lists at most, the most expensive first.
+const MAX_CAUSES: usize = 3;
+
+/// What happened to a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// An alarm begins.
+    Alarm,
+    /// An alarm ends.
+    Resolved,
+    /// The median has a new level.
+    LevelShift,
+}
+
+/// One event of a message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Notice {
+    /// Index of the watch in its monitor.
+    #[serde(skip)]
+    pub watch: usize,
+    /// What happened.
+    pub event: NoticeKind,
+    /// When it was noticed.
+    pub at: Timestamp,
+    /// Name of the watch.
+    pub link: String,
+    /// Its endpoint, as typed.
+    pub endpoint: String,
+    /// The rule of an alarm, as written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The last minute of probes.
+    pub(crate) last_minute: MinuteFigures,
+    /// The id of the run that holds the last minute before an alarm, if it was saved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// The new level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<LevelShift>,
+    /// The causes, where the watch asks for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<AlarmExplanation>,
+}
+
+/// Figures of a minute. Absent: nothing was measured; `null` in JSON: not reached because too many probes were lost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct MinuteFigures {
+    /// Probes that were due.
+    pub probes: u64,
+    /// Those without a reply.
+    pub lost: u64,
+    /// Median round trip in ns over all probes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<f64>,
+    /// The same for the 99th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<f64>,
+}
+
+impl MinuteFigures {
+    /// The figures of these probes.
+    pub fn of(minute: &Window) -> MinuteFigures {
+        MinuteFigures {
+            probes: minute.counts.due,
+            lost: minute.counts.lost,
+            p50_ns: minute.quantile_with_losses_ns(0.5),
+            p99_ns: minute.quantile_with_losses_ns(0.99),
+        }
+    }
+}
+
+/// What `explain` found while an alarm was on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AlarmExplanation {
+    /// The causes that it found, the most expensive first within each verdict; empty if there are none.
+    pub causes: Vec<AlarmCause>,
+    /// Why the link could not be explained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// A cause of the catalogue (`docs/explain.md`).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AlarmCause {
+    /// Name in the catalogue.
+    pub id: &'static str,
+    /// Name for people.
+    pub name: &'static str,
+    /// What is known.
+    pub verdict: CauseVerdict,
+    /// Its part of the median round trip, in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ns: Option<f64>,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl AlarmExplanation {
+    /// The link could not be explained.
+    pub fn failed(why: impl Into<String>) -> AlarmExplanation {
+        AlarmExplanation { causes: Vec::new(), failure: Some(why.into()) }
+    }
+}
+
+impl From<&Explanation> for AlarmExplanation {
+    fn from(explanation: &Explanation) -> AlarmExplanation {
+        let found = explanation.causes.iter().filter(|cause| cause.verdict.is_found()).take(MAX_CAUSES);
+        let causes = found.map(|cause| AlarmCause {
+            id: cause.id,
+            name: cause.name,
+            verdict: cause.verdict,
+            cost_ns: cause.effect.cost_ns,
+            remedy: cause.remedy,
+        });
+        AlarmExplanation { causes: causes.collect(), failure: None }
+    }
+}
+
+/// The message that the actions receive.
+#[derive(Serialize)]
+struct AlarmMessage<'a> {
+    schema: &'static str,
+    tool: &'static str,
+    host: &'a str,
+    events: &'a [Notice],
+}
+
+/// The notices as one message, in JSON.
+pub fn alarm_message(host: &str, events: &[Notice]) -> Vec<u8> {
+    let message = AlarmMessage { schema: ALARM_SCHEMA, tool: TOOL, host, events };
+    serde_json::to_vec(&message).expect("strings and numbers are valid JSON")
+}

@@ -1,0 +1,363 @@
+//! Twins: the published systems, each rebuilt as a part of the lab with few parameters. Some of the published figures
+//! determine the parameters, and the twin predicts the others.
+//!
+//! This module reads the twins of a study and says which figures belong to them. `crate::twin` runs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::{PlannedCase, PublishedFigure, Study, StudyError, StudyLength, StudyStatistic, find_statistic};
+use linkgauge_model::run::CaseResult;
+use linkgauge_model::units::{BitRate, ByteTime, Bytes, Share, Span};
+
+/// The twins of a study.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TwinFile {
+    /// Statistics that print another one again, in another unit: such a figure counts once.
+    #[serde(default)]
+    repeats: BTreeMap<String, String>,
+    #[serde(rename = "twin")]
+    twins: Vec<Twin>,
+}
+
+/// A published system, rebuilt.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Twin {
+    /// Its name within the study.
+    pub name: String,
+    /// What it is, in a few words.
+    pub is: String,
+    /// The part of the lab that it is.
+    lab: String,
+    /// Which published figures are its own.
+    figures: Vec<FigureSelector>,
+    /// The cases or rows whose figures determined the parameters.
+    fit: Vec<String>,
+    /// How the parameters were derived.
+    #[expect(dead_code, reason = "each file must say it, for people who read the file")]
+    derivation: String,
+    /// Figures that it does not explain.
+    #[serde(default)]
+    misses: Vec<Miss>,
+    /// Its parameters, fitted to published figures.
+    #[serde(default)]
+    pub parameters: toml::Table,
+    /// Values that come from a standard, or from another twin.
+    #[serde(default)]
+    pub known: toml::Table,
+}
+
+/// Figures of a table, by the first words of row and column; all if absent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FigureSelector {
+    table: String,
+    row: Option<String>,
+    column: Option<String>,
+}
+
+/// Figures that a twin does not explain.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Miss {
+    /// Cases or rows.
+    of: Vec<String>,
+    /// The reason, or what is known.
+    why: String,
+}
+
+/// A part of the lab with the parameters of a twin.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "lab", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum TwinModel {
+    /// A serial port with a loopback plug.
+    Uart {
+        /// Characters that cause an interrupt.
+        trigger: u32,
+        /// Character times of silence that cause one.
+        idle_characters: u32,
+    },
+    /// Ports of a device server with a loopback plug each.
+    DeviceServer(DeviceServerTwin),
+    /// A serial adapter that packs the data of its line before it sends them over a radio.
+    Adapter {
+        /// It sends after this time of silence.
+        silence: Span,
+        /// It sends after this number of bytes.
+        length: u32,
+        /// Rate of the radio, in bits per second of the line, start and stop bits included.
+        ceiling: BitRate,
+    },
+    /// A data logger behind a token bucket.
+    Logger {
+        /// Bytes of the file per round trip.
+        chunk: u32,
+        /// Time of the logger per chunk.
+        chunk_time: Span,
+        /// Size of the bucket.
+        burst: Bytes,
+        /// Bytes of headers per chunk on the link.
+        overhead: Bytes,
+    },
+    /// Wi-Fi.
+    Radio(RadioTwin),
+    /// A link with frames of fixed length, as Bluetooth behind USB.
+    Frames {
+        /// The shortest round trip.
+        base: Span,
+        /// Length of a frame: each direction misses one frame with a probability of one half.
+        frame: Span,
+        /// A share of the round trips takes this much longer.
+        spike: Span,
+        /// That share.
+        spike_share: Share,
+    },
+    /// Nodes that send each other messages.
+    Messages(MessageTwin),
+    /// A slow computer that sends or receives a stream.
+    Board {
+        /// Rate of the line; absent: none limits.
+        line: Option<BitRate>,
+        /// Its processor needs this time to send a byte.
+        send_byte: Option<ByteTime>,
+        /// Each receive call takes this time.
+        receive_call: Option<Span>,
+    },
+}
+
+/// A device server with one slow processor.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceServerTwin {
+    /// Installed ports.
+    pub ports: u32,
+    /// Largest transfer.
+    pub block: u32,
+    /// Transfers start at multiples of this time.
+    pub poll: Span,
+    /// Processor time of a transfer.
+    pub budget: Option<Span>,
+    /// Processor time per byte.
+    pub byte_time: Option<ByteTime>,
+    /// Processor time of a transfer per open session, and added to the poll interval per installed port.
+    pub port_time: Option<Span>,
+    /// The share of the processor that an active line takes.
+    pub line_load: Option<Share>,
+    /// The line rests for this time after each full block.
+    pub drain_pause: Option<Span>,
+    /// It does so from this rate of the line on.
+    pub drain_from: Option<BitRate>,
+}
+
+/// A radio link whose stations wait for each other.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RadioTwin {
+    /// The shortest round trip.
+    pub base: Span,
+    /// Each direction waits up to this time for a slot.
+    pub contention: Span,
+    /// The share of the round trips that wait for other stations.
+    pub deferred: Share,
+    /// The mean of that wait.
+    pub wait: Span,
+    /// The share of the round trips that lose a message.
+    pub lost: Share,
+    /// A lost message arrives this much later; absent: never.
+    pub retransmission: Option<Span>,
+}
+
+/// Nodes that send each other messages; the fields of [`NodeCosts`](linkgauge_engine::link::shaped::NodeCosts).
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessageTwin {
+    /// Time of every message.
+    pub message: Option<Span>,
+    /// Time of the receiver per frame.
+    pub frame: Option<Span>,
+    /// Time per byte of the first frame.
+    pub first_frame_byte: Option<ByteTime>,
+    /// Transmissions of the first frame, one after the other.
+    #[serde(default)]
+    pub hops: u32,
+    /// Time to copy a byte.
+    pub byte: Option<ByteTime>,
+    /// Bytes that fit in the cache.
+    pub cache: Option<f64>,
+    /// Messages that share the cache in throughput.
+    pub queue: Option<f64>,
+    /// Time of the sender per message.
+    pub busy_message: Option<Span>,
+    /// Time of the sender per frame.
+    pub busy_frame: Option<Span>,
+    /// Shortest time from one message to the next.
+    pub busy: Option<Span>,
+    /// Rate of the line.
+    pub bits_per_second: Option<BitRate>,
+    /// Header of each frame in bytes.
+    #[serde(default)]
+    pub header: u64,
+    /// Payload of the first frame in bytes.
+    #[serde(default)]
+    pub(crate) first_payload: u64,
+    /// Payload of the other frames in bytes.
+    #[serde(default)]
+    pub payload: u64,
+}
+
+/// A published figure with the twin that explains or predicts it.
+pub struct TwinFigure<'a> {
+    /// The twin.
+    pub twin: &'a Twin,
+    /// The case that measures it.
+    pub case: PlannedCase,
+    /// The published value.
+    pub published: f64,
+    /// It determined the parameters of the twin.
+    pub is_fitted: bool,
+    /// It prints another figure again: in another unit, or in another table.
+    pub(crate) is_repeat: bool,
+    /// Why the twin misses it, if it does and that is known.
+    pub miss: Option<&'a str>,
+    figure: &'a PublishedFigure,
+    statistic: &'static StudyStatistic,
+}
+
+impl TwinFile {
+    pub(super) fn parse(text: &str) -> Result<TwinFile, StudyError> {
+        let file: TwinFile = toml::from_str(text).map_err(|error| StudyError::Twins(error.to_string()))?;
+        file.twins.iter().try_for_each(|twin| twin.model().map(|_| ()))?;
+        Ok(file)
+    }
+}
+
+impl TwinModel {
+    /// The command of the lab that starts such a part with `--like`; `None` if there is none.
+    pub fn lab_command(&self) -> Option<&'static str> {
+        match self {
+            TwinModel::Uart { .. } | TwinModel::Adapter { .. } => None,
+            TwinModel::DeviceServer(_) => Some("device-server"),
+            TwinModel::Logger { .. } => Some("logger"),
+            TwinModel::Messages(_) => Some("messages"),
+            TwinModel::Radio(_) | TwinModel::Frames { .. } | TwinModel::Board { .. } => Some("shaper"),
+        }
+    }
+}
+
+impl Twin {
+    /// The part of the lab that this twin is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a parameter is missing, unknown or invalid.
+    pub fn model(&self) -> Result<TwinModel, StudyError> {
+        let mut table = self.parameters.clone();
+        table.extend(self.known.clone());
+        table.insert("lab".to_owned(), self.lab.clone().into());
+        table.try_into().map_err(|error| StudyError::Twins(format!("{}: {error}", self.name)))
+    }
+
+    fn owns(&self, figure: &PublishedFigure) -> bool {
+        let begins = |text: &str, start: &Option<String>| match start {
+            Some(start) => {
+                text.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+            }
+            None => true,
+        };
+        self.figures.iter().any(|selector| {
+            selector.table == figure.table
+                && begins(&figure.row, &selector.row)
+                && begins(&figure.column, &selector.column)
+        })
+    }
+}
+
+/// Whether these names of cases or rows contain the figure.
+fn names_figure(names: &[String], figure: &PublishedFigure) -> bool {
+    names.iter().any(|name| *name == figure.case || *name == figure.row)
+}
+
+impl Study {
+    /// The twins of the study.
+    pub fn twins(&self) -> &[Twin] {
+        &self.twins.twins
+    }
+
+    /// The published figures of the selected tables that belong to a twin, in their order, each once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan or the tables are invalid.
+    pub fn twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
+        let figures = self.repeated_twin_figures()?;
+        Ok(figures.into_iter().filter(|figure| !figure.is_repeat).collect())
+    }
+
+    /// The same with every repetition of a figure.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan or the tables are invalid.
+    pub(crate) fn repeated_twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
+        let cases: BTreeMap<String, PlannedCase> =
+            self.all_cases(StudyLength::Full)?.into_iter().map(|case| (case.name.clone(), case)).collect();
+        let mut seen = BTreeSet::new();
+        let mut figures = Vec::new();
+        for figure in self.selected_rows() {
+            let Ok(published) = figure.published.parse() else { continue };
+            for twin in self.twins.twins.iter().filter(|twin| twin.owns(figure)) {
+                let what = self.twins.repeats.get(&figure.statistic).unwrap_or(&figure.statistic);
+                let is_repeat = !seen.insert((&twin.name, &figure.case, what));
+                let unknown = || StudyError::Tables(format!("{} {}", figure.case, figure.statistic));
+                figures.push(TwinFigure {
+                    twin,
+                    case: cases.get(&figure.case).ok_or_else(unknown)?.clone(),
+                    published,
+                    is_fitted: names_figure(&twin.fit, figure),
+                    is_repeat,
+                    miss: twin
+                        .misses
+                        .iter()
+                        .find(|miss| names_figure(&miss.of, figure))
+                        .map(|miss| &*miss.why),
+                    figure,
+                    statistic: find_statistic(&figure.statistic).ok_or_else(unknown)?,
+                });
+            }
+        }
+        Ok(figures)
+    }
+}
+
+impl TwinFigure<'_> {
+    /// The number of its table.
+    pub fn table(&self) -> &str {
+        &self.figure.table
+    }
+
+    /// Its row in the table.
+    pub fn row(&self) -> &str {
+        &self.figure.row
+    }
+
+    /// Its column in the table.
+    pub fn column(&self) -> &str {
+        &self.figure.column
+    }
+
+    /// Its unit.
+    pub fn unit(&self) -> &str {
+        &self.figure.unit
+    }
+
+    /// The value of the figure in the result of its case.
+    pub fn value(&self, result: &CaseResult) -> Option<f64> {
+        (self.statistic.measured)(result, &self.case)
+    }
+}
+
+#[cfg(test)]
+mod tests;
