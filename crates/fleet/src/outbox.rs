@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::store::{PlantedFile, check_companions};
+
 /// Results that wait, at most. Then the agent measures no more.
 pub(crate) const MAX_PENDING: u64 = 20_000;
 
@@ -29,10 +31,18 @@ const CREATE_TABLES_SQL: &str = "
 
 /// The file of an agent failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: results cannot be kept: {error}", .path.display())]
-pub struct OutboxError {
-    path: PathBuf,
-    error: rusqlite::Error,
+pub enum OutboxError {
+    /// SQLite reports an error.
+    #[error("{}: results cannot be kept: {error}", .path.display())]
+    Sql {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: rusqlite::Error,
+    },
+    /// SQLite would use this file beside it, and another user can have written it.
+    #[error("{}: results cannot be kept: this file beside those of the agent is a link or belongs to another user. Remove it", .0.display())]
+    PlantedFile(PathBuf),
 }
 
 /// A result that the hub has not confirmed.
@@ -58,12 +68,14 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, or is not one of SQLite.
+    /// The file cannot be opened, or is not one of SQLite, or another user can have put a file beside it that SQLite would use.
     pub fn open(path: &Path) -> Result<Outbox, OutboxError> {
-        let failed = |error| OutboxError { path: path.to_owned(), error };
+        let failed = |error| OutboxError::Sql { path: path.to_owned(), error };
+        check_companions(path).map_err(|PlantedFile(at)| OutboxError::PlantedFile(at))?;
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
             connection.busy_timeout(Duration::from_secs(10))?;
+            connection.pragma_update(None, "trusted_schema", false)?;
             connection.execute_batch(CREATE_TABLES_SQL)?;
             Ok(connection)
         };
@@ -71,7 +83,7 @@ impl Outbox {
     }
 
     fn failed(&self, error: rusqlite::Error) -> OutboxError {
-        OutboxError { path: self.path.clone(), error }
+        OutboxError::Sql { path: self.path.clone(), error }
     }
 
     /// Keeps the result of an order, which is done with it. Orders whose time is over are forgotten.
@@ -101,7 +113,7 @@ impl Outbox {
             }
             transaction.commit()
         };
-        write().map_err(|error| OutboxError { path, error })
+        write().map_err(|error| OutboxError::Sql { path, error })
     }
 
     /// The oldest result that waits.
@@ -214,6 +226,21 @@ mod tests {
         let outbox = Outbox::open(&path).unwrap();
         assert_eq!((outbox.pending().unwrap(), outbox.oldest().unwrap()), (2, Some(result("r2"))));
         assert_eq!(outbox.done().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn planted_files_beside_it_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("agent.sqlite");
+        for suffix in ["-journal", "-wal", "-shm"] {
+            let planted = PathBuf::from(format!("{}{suffix}", path.display()));
+            std::os::unix::fs::symlink(place.path().join("target"), &planted).unwrap();
+            let error = Outbox::open(&path).unwrap_err();
+            assert!(matches!(&error, OutboxError::PlantedFile(at) if *at == planted), "{error}");
+            std::fs::remove_file(&planted).unwrap();
+        }
+        assert!(!path.exists() && !place.path().join("target").exists());
+        Outbox::open(&path).unwrap();
     }
 
     #[test]

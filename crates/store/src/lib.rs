@@ -7,10 +7,10 @@
 //! file at rest, and a store on a read-only disk can be read. If a process is killed, the file has the old state or
 //! the whole run.
 
+mod companions;
 mod search;
 mod windows;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,6 +26,7 @@ use linkgauge_model::run::{Run, RunError, is_valid_id, quote_id};
 
 pub mod document;
 
+pub(crate) use companions::{PlantedFile, check_companions};
 pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
 pub use windows::{Incident, SeriesNumber, StoredWindow, TIERS, Tier};
 
@@ -253,7 +254,7 @@ impl Store {
     }
 
     fn connect(path: &Path, how: OpenFlags, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
-        check_companions(path)?;
+        check_companions(path).map_err(|PlantedFile(at)| StoreError::PlantedFile(at))?;
         let opened = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | how;
             let connection = Connection::open_with_flags(path, flags)?;
@@ -407,29 +408,6 @@ impl Store {
         let _ = self.retry_while_locked("written", || self.connection.execute_batch("VACUUM"));
         Ok(())
     }
-}
-
-/// Refuses files that SQLite would roll back or write beside the store, if another user can have put them there: it follows
-/// links, and replays what such a file holds.
-fn check_companions(path: &Path) -> Result<(), StoreError> {
-    // SQLite resolves the path as well.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let store = path.metadata().ok();
-    let may_own = |uid: u32| {
-        // The system, and users who may write the store itself, leave a journal while they write it.
-        uid == 0
-            || uid == rustix::process::geteuid().as_raw()
-            || store.as_ref().is_some_and(|store| store.uid() == uid || store.mode() & 0o022 != 0)
-    };
-    for suffix in ["-journal", "-wal", "-shm"] {
-        let mut companion = path.clone().into_os_string();
-        companion.push(suffix);
-        let Ok(facts) = std::fs::symlink_metadata(&companion) else { continue };
-        if !facts.is_file() || facts.nlink() > 1 || !may_own(facts.uid()) {
-            return Err(StoreError::PlantedFile(companion.into()));
-        }
-    }
-    Ok(())
 }
 
 fn store_error(path: &Path, what: &'static str, error: rusqlite::Error) -> StoreError {

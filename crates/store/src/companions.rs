@@ -1,0 +1,31 @@
+//! Files that SQLite would use beside a database, and that another user can have put there.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// SQLite would use this file, and another user can have written it.
+#[derive(Debug)]
+pub(crate) struct PlantedFile(pub(crate) PathBuf);
+
+/// Refuses files that SQLite would roll back or write beside the database, if another user can have put them there: it follows
+/// links, and replays what such a file holds.
+pub(crate) fn check_companions(path: &Path) -> Result<(), PlantedFile> {
+    // SQLite resolves the path as well.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let database = path.metadata().ok();
+    let may_own = |uid: u32| {
+        // The system, and users who may write the database itself, leave a journal while they write it.
+        uid == 0
+            || uid == rustix::process::geteuid().as_raw()
+            || database.as_ref().is_some_and(|database| database.uid() == uid || database.mode() & 0o022 != 0)
+    };
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let mut companion = path.clone().into_os_string();
+        companion.push(suffix);
+        let Ok(facts) = std::fs::symlink_metadata(&companion) else { continue };
+        if !facts.is_file() || facts.nlink() > 1 || !may_own(facts.uid()) {
+            return Err(PlantedFile(companion.into()));
+        }
+    }
+    Ok(())
+}
