@@ -21,7 +21,7 @@ use linkgauge_model::endpoint::Endpoint;
 
 mod admission;
 mod builder;
-mod client_id;
+pub(crate) mod client_id;
 mod limited_party;
 mod pending;
 mod rate_limiter;
@@ -41,8 +41,11 @@ use threads::{Connection, SharedThreads};
 const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// Connectionless links of senders with unverified addresses: of one source, and in all. For one more, the oldest of the
-/// source with the most is closed.
+/// source with the most is closed, but none that is established.
 const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
+
+/// Of those, the links of senders that have sent for a while are not closed for others: of one network, and in all.
+const MAX_ESTABLISHED_LINKS: [usize; 2] = [32, 128];
 
 /// Multiple of these numbers, with the links that are being closed.
 const CLOSING_FACTOR: usize = 2;
@@ -290,10 +293,10 @@ impl ServerContext {
             threads: SharedThreads::new(&dialer.clock, limits.threads)?,
             // A client may open all connections of a session before it sends on the first.
             pending: Arc::new(PendingConnections::new([limits.flows as usize + 16, MAX_PENDING], idle_time)?),
-            unverified: Arc::new(PendingConnections::new(
-                [of_source, in_all.min(max_connections)],
-                idle_time,
-            )?),
+            unverified: Arc::new(
+                PendingConnections::new([of_source, in_all.min(max_connections)], idle_time)?
+                    .with_established(MAX_ESTABLISHED_LINKS),
+            ),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Identifies the source of a connection or datagram for the limits of a server.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::link::sender_identity;
@@ -25,6 +25,19 @@ impl ClientId {
             Ok(address) => ClientId::Address(address),
             Err(_) => ClientId::Other(sender_identity(from).into()),
         }
+    }
+}
+
+/// The network of a source: an IPv4 /24, an IPv6 /48. Other sources are networks of their own.
+pub(crate) fn network_of(client: &ClientId) -> ClientId {
+    match client {
+        ClientId::Address(IpAddr::V4(address)) => {
+            ClientId::Address(Ipv4Addr::from(u32::from(*address) & (u32::MAX << 8)).into())
+        }
+        ClientId::Address(IpAddr::V6(address)) => {
+            ClientId::Address(Ipv6Addr::from(u128::from(*address) & (u128::MAX << 80)).into())
+        }
+        other => other.clone(),
     }
 }
 

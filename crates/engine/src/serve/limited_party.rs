@@ -226,6 +226,9 @@ impl Party for LimitedParty {
         if self.is_over_rate || self.stop_reason.is_some() {
             return;
         }
+        if let Some(slot) = &mut self.pending_slot {
+            slot.count_message(now);
+        }
         self.party.on_received(now);
         self.update_trust();
     }

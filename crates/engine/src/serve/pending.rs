@@ -1,5 +1,6 @@
 //! Connections of clients that have not introduced themselves, and links of senders whose address is not verified. They are cheap and limited per source; new ones replace
-//! the oldest.
+//! the oldest. Senders that have sent for a while are established: new ones never replace them, so that forged senders only replace
+//! each other.
 //!
 //! A connection without input has no thread: one thread watches them all. A connection with input has its own thread,
 //! and can be evicted from here.
@@ -16,7 +17,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::client_id::ClientId;
+use super::client_id::{ClientId, ClientQuotas, QuotaSlot, network_of};
 use crate::link::{Fault, Link};
 use linkgauge_model::clock::Time;
 
@@ -41,6 +42,8 @@ struct PendingEntry {
     state: PendingState,
     client: ClientId,
     since: Time,
+    /// Its part of what its network may have, once it is established.
+    established: Option<QuotaSlot>,
 }
 
 /// Numbers ascend, so the lowest is the oldest.
@@ -48,7 +51,9 @@ struct PendingEntry {
 struct PendingTable {
     next_number: u64,
     entries: BTreeMap<u64, PendingEntry>,
+    /// Those that may be replaced.
     by_client: HashMap<ClientId, BTreeSet<u64>>,
+    established: usize,
 }
 
 pub(crate) struct PendingConnections {
@@ -57,6 +62,9 @@ pub(crate) struct PendingConnections {
     /// Limits per source and in all.
     max_per_client: usize,
     max_total: usize,
+    /// Limits for established senders per network and in all.
+    max_established: [usize; 2],
+    established_of_networks: Arc<ClientQuotas>,
     /// Maximum age of a silent connection.
     timeout: Duration,
 }
@@ -68,6 +76,16 @@ pub(crate) const MAX_PENDING: usize = 16_384;
 const MAX_EVENTS: usize = 256;
 
 impl PendingTable {
+    /// It cannot be replaced any more.
+    fn forget(&mut self, client: &ClientId, number: u64) {
+        if let Some(of_source) = self.by_client.get_mut(client) {
+            of_source.remove(&number);
+            if of_source.is_empty() {
+                self.by_client.remove(client);
+            }
+        }
+    }
+
     fn insert(&mut self, waiting: PendingEntry) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -78,12 +96,8 @@ impl PendingTable {
 
     fn remove(&mut self, number: u64) -> Option<PendingEntry> {
         let waiting = self.entries.remove(&number)?;
-        if let Some(of_source) = self.by_client.get_mut(&waiting.client) {
-            of_source.remove(&number);
-            if of_source.is_empty() {
-                self.by_client.remove(&waiting.client);
-            }
-        }
+        self.forget(&waiting.client, number);
+        self.established -= usize::from(waiting.established.is_some());
         Some(waiting)
     }
 
@@ -113,8 +127,32 @@ impl PendingConnections {
             table: Mutex::default(),
             max_per_client: most[0],
             max_total: most[1],
+            max_established: [0; 2],
+            established_of_networks: Arc::default(),
             timeout: patience,
         })
+    }
+
+    /// Of one network and in all, so many senders can be established.
+    pub(crate) fn with_established(self, most: [usize; 2]) -> PendingConnections {
+        PendingConnections { max_established: most, ..self }
+    }
+
+    /// Makes a sender established if there is room: none is replaced for it, and it is replaced for none.
+    fn establish(&self, number: u64) -> bool {
+        let mut guard = self.table();
+        let table = &mut *guard;
+        let [most_of_network, most] = self.max_established;
+        let Some(entry) = table.entries.get_mut(&number).filter(|_| table.established < most) else {
+            return false;
+        };
+        let slot = self.established_of_networks.try_take(&network_of(&entry.client), most_of_network);
+        let Some(slot) = slot else { return false };
+        entry.established = Some(slot);
+        table.established += 1;
+        let client = entry.client.clone();
+        table.forget(&client, number);
+        true
     }
 
     fn table(&self) -> MutexGuard<'_, PendingTable> {
@@ -130,7 +168,12 @@ impl PendingConnections {
             epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(number), flags)
                 .map_err(|errno| Fault::system("watch a connection")(errno.into()))?;
         }
-        room.insert(PendingEntry { state: PendingState::Silent(silent), client: source.clone(), since: now });
+        room.insert(PendingEntry {
+            state: PendingState::Silent(silent),
+            client: source.clone(),
+            since: now,
+            established: None,
+        });
         Ok(self.evict_excess(room, &source))
     }
 
@@ -140,9 +183,15 @@ impl PendingConnections {
         let over = Arc::new(AtomicBool::new(false));
         let stranger = PendingState::Handshaking(over.clone());
         let mut room = self.table();
-        let number = room.insert(PendingEntry { state: stranger, client: source.clone(), since: now });
+        let number = room.insert(PendingEntry {
+            state: stranger,
+            client: source.clone(),
+            since: now,
+            established: None,
+        });
         let has_evicted = self.evict_excess(room, source) > 0;
-        PendingSlot { pending: self.clone(), number, evicted: over, has_evicted }
+        let candidate = (self.max_established[1] > 0).then_some(Candidate { since: now, messages: 0 });
+        PendingSlot { pending: self.clone(), number, evicted: over, has_evicted, candidate }
     }
 
     fn evict_excess(&self, mut room: MutexGuard<'_, PendingTable>, source: &ClientId) -> usize {
@@ -247,9 +296,35 @@ pub(crate) struct PendingSlot {
     evicted: Arc<AtomicBool>,
     /// Others had to leave for it.
     pub(crate) has_evicted: bool,
+    /// Until it is established, where that is possible.
+    candidate: Option<Candidate>,
 }
 
+/// A sender that can become established.
+struct Candidate {
+    /// Its first message, or the last attempt.
+    since: Time,
+    messages: u32,
+}
+
+/// What a sender must have sent for so long.
+const MIN_ESTABLISHED_TIME: Duration = Duration::from_secs(2);
+const MIN_ESTABLISHED_MESSAGES: u32 = 3;
+
 impl PendingSlot {
+    /// A message of the sender has arrived.
+    pub(crate) fn count_message(&mut self, now: Time) {
+        let Some(candidate) = &mut self.candidate else { return };
+        candidate.messages = candidate.messages.saturating_add(1);
+        if candidate.messages < MIN_ESTABLISHED_MESSAGES || now < candidate.since + MIN_ESTABLISHED_TIME {
+            return;
+        }
+        candidate.since = now;
+        if self.pending.establish(self.number) {
+            self.candidate = None;
+        }
+    }
+
     /// Whether a newer connection needs the slot.
     pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.load(Relaxed)
@@ -259,5 +334,57 @@ impl PendingSlot {
 impl Drop for PendingSlot {
     fn drop(&mut self) {
         self.pending.table().remove(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Time {
+        Time(seconds * 1_000_000_000)
+    }
+
+    fn source(network: u32, host: u32) -> ClientId {
+        let address = std::net::Ipv4Addr::from(0xC600_0000 | network << 8 | host);
+        ClientId::from_sender(&format!("{address}:40000"))
+    }
+
+    /// A slot of a sender that goes on for two seconds.
+    fn lasting(table: &Arc<PendingConnections>, source: &ClientId) -> PendingSlot {
+        let mut slot = table.reserve_slot(source, seconds(1));
+        (1..=3).for_each(|second| slot.count_message(seconds(second)));
+        slot
+    }
+
+    #[test]
+    fn forged_senders_replace_each_other_and_no_established_one() {
+        let table = PendingConnections::new([64, 256], Duration::from_secs(60)).unwrap();
+        let table = Arc::new(table.with_established([32, 128]));
+        let old = lasting(&table, &source(0, 1));
+        let brief = table.reserve_slot(&source(0, 2), seconds(3));
+        let flood: Vec<_> =
+            (1..100_000).map(|number| table.reserve_slot(&source(number, 1), seconds(4))).collect();
+        assert!(!old.is_evicted() && brief.is_evicted());
+        assert_eq!(flood.iter().filter(|slot| !slot.is_evicted()).count(), 255);
+        drop(flood);
+        drop((old, brief));
+        let left = table.table();
+        assert!(left.entries.is_empty() && left.by_client.is_empty() && left.established == 0);
+    }
+
+    #[test]
+    fn established_senders_are_limited_by_network_and_in_all() {
+        let table = PendingConnections::new([64, 256], Duration::from_secs(60)).unwrap();
+        let table = Arc::new(table.with_established([32, 128]));
+        let established =
+            |slots: &[PendingSlot]| slots.iter().filter(|slot| slot.candidate.is_none()).count();
+        let of_one: Vec<_> = (0..64).map(|host| lasting(&table, &source(7, host))).collect();
+        assert_eq!(established(&of_one), 32);
+        let of_many: Vec<_> = (100..260).map(|network| lasting(&table, &source(network, 1))).collect();
+        assert_eq!(established(&of_many), 96);
+        // Those that end make room.
+        drop(of_one);
+        assert!(lasting(&table, &source(7, 1)).candidate.is_none());
     }
 }
