@@ -52,6 +52,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         receiver_socket_drops(case),
         marks::marks_changed(case),
         stamps::unstamped(case),
+        load_stalled(case),
         missed_sends(case),
         few_samples(case),
         line_settings_not_granted(case),
@@ -318,6 +319,20 @@ fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
     ))
 }
 
+/// A shorter stall can be a retransmission timeout.
+const MIN_NOTABLE_STALL_NS: f64 = 1e9;
+
+fn load_stalled(case: &CaseResult) -> Option<Warning> {
+    let stall_ns = case.figures.responsiveness?.longest_stall_ns?;
+    (stall_ns >= MIN_NOTABLE_STALL_NS && case.failures.is_empty()).then(|| {
+        Warning::new(
+            WarningCode::LoadStalled,
+            format!("the load stood still for {}: no connection moved anything", format_nanoseconds(stall_ns)),
+            "the link or one end stopped for so long, which the RPM of the last seconds may not show: see the time series",
+        )
+    })
+}
+
 fn missed_sends(case: &CaseResult) -> Option<Warning> {
     let (missed, sent) = (case.figures.counts.missed_sends, case.figures.counts.sent);
     (missed * 100 > sent).then(|| {
@@ -530,6 +545,16 @@ mod tests {
         case.effective.insert(UNDOUBLED_FACT.to_owned(), 2.into());
         let warning = lost_bytes(&case).unwrap();
         assert!(warning.text.contains("FF 2 times without doubling it"), "{}", warning.text);
+    }
+
+    #[test]
+    fn a_load_that_stood_still_is_named() {
+        let mut run = crate::report::sample_runs::responsiveness();
+        let case = &mut run.cases[0];
+        assert_eq!(load_stalled(case), None, "a retransmission");
+        case.figures.responsiveness.as_mut().unwrap().longest_stall_ns = Some(2.03e9);
+        let text = load_stalled(case).unwrap().text;
+        assert_eq!(text, "the load stood still for 2.030 s: no connection moved anything");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::host::cpu::PinError;
-use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::run::{Failure, FailureKind};
+use linkgauge_model::units::format_period;
 
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum Fault {
     /// Nothing arrived, or nothing could be sent, within the timeout.
     #[error("no reply in time")]
     TimedOut,
+    /// As [`Fault::TimedOut`], after something had moved.
+    #[error("nothing has moved for {}", format_period(*.0))]
+    Stalled(Duration),
     /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
     #[error("the line is silent")]
     SilentLine,
@@ -116,7 +120,9 @@ impl Fault {
 impl From<&Fault> for FailureKind {
     fn from(fault: &Fault) -> FailureKind {
         match fault {
-            Fault::TimedOut | Fault::SilentLine | Fault::NoReply(_) => FailureKind::TimedOut,
+            Fault::TimedOut | Fault::Stalled(_) | Fault::SilentLine | Fault::NoReply(_) => {
+                FailureKind::TimedOut
+            }
             Fault::Closed => FailureKind::Closed,
             Fault::Interrupted => FailureKind::Interrupted,
             Fault::NotFound(_) => FailureKind::NotFound,
@@ -209,6 +215,7 @@ fn remedy(endpoint: &str, fault: &Fault) -> String {
         }
         Fault::System { source, .. } => system_remedy(source.kind()),
         Fault::SilentLine => CHECK_LINE_HINT,
+        Fault::Stalled(_) => ": the link was lost, or the server stopped. The figures are those before",
         Fault::TimedOut => ": the server does not reply. Check that it runs, firewalls, and --timeout",
         _ => "",
     };

@@ -11,7 +11,7 @@ use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
 use super::flow_runner::{FlowEnd, LoadTimes, RanFlows, errors_of_lines, results_of, run_flows};
 use super::flow_threads::{FlowThreads, can_be_guests};
-use super::live::{LiveReport, LiveSums};
+use super::live::{LiveReport, LiveSums, ServerSilence};
 use super::{LiveValues, RunContext, RunEvent, no_data, split};
 use crate::host::load::HostSnapshot;
 use crate::link::serial_line::UartErrors;
@@ -91,6 +91,11 @@ fn first_fault(flows: &[FlowResult], parallel: u32) -> Option<Failure> {
     }
     let is_like =
         |other: &&FlowResult| other.role == flow.role && other.endpoint_index == flow.endpoint_index;
+    let begun = flows.iter().filter(|flow| flow.recorder.first_instant.is_some()).filter(is_like).count();
+    let is_same = |(_, _, other): &(usize, &FlowResult, &Failure)| other.message == fault.message;
+    if begun > 1 && failed.len() >= begun && failed.iter().all(is_same) {
+        return Some(fault.clone());
+    }
     let number = flows[..=index].iter().filter(is_like).count();
     let others = match failed.len() - 1 {
         0 => String::new(),
@@ -118,9 +123,12 @@ impl OpenCase {
         // On the virtual clock, host load has no relation to the run.
         let before = matches!(case_run.dialer.clock, Clock::System).then(HostSnapshot::now);
         let started = case_run.dialer.now();
+        let silence = RefCell::new(ServerSilence::new(&case_run.case));
         let report_progress = |elapsed, held_bytes| {
             let moved = session.borrow_mut().moved_bytes();
             case_run.report_progress(context, &LiveReport { elapsed, held_bytes, moved });
+            let received = case_run.received_messages();
+            silence.borrow_mut().is_over(case_run.dialer.now(), moved.map(|(at, _)| at), received)
         };
         let ran = run_flows(flows, &case_run.dialer, &case_run.case, &times, &report_progress);
         if let Some(before) = before {
@@ -384,6 +392,12 @@ impl CaseRun {
             FlowRole::Upload | FlowRole::Control => return,
         };
         list.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(progress);
+    }
+
+    /// What has arrived of the loads and of the replies to probes.
+    fn received_messages(&self) -> u64 {
+        let [loads, probes] = [&self.progress, &self.probe_progress].map(LiveSums::of);
+        loads.messages + probes.messages
     }
 
     fn report_progress(&self, context: &RunContext, live: &LiveReport) {

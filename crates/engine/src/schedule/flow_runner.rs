@@ -81,13 +81,13 @@ pub(super) struct RanFlows {
 }
 
 /// Starts the flows together and runs them in parallel. Calls `tick` every interval with the time since the begin of the load, and
-/// the sent bytes that TCP has not delivered.
+/// the sent bytes that TCP has not delivered. If it returns true, the server is lost, and all flows end.
 pub(super) fn run_flows(
     mut flows: Vec<Flow>,
     dialer: &Dialer,
     case: &ReadyCase,
     times: &LoadTimes,
-    tick: &dyn Fn(Duration, u64),
+    tick: &dyn Fn(Duration, u64) -> bool,
 ) -> RanFlows {
     let errors_before = errors_of_lines(&mut flows);
     let mut shared_threads = None;
@@ -120,6 +120,9 @@ pub(super) fn results_of(
         let line_errors = line_errors(&mut flow).map(|errors| errors.since(before));
         let fault = result.err().map(|fault| match fault {
             Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
+            Fault::TimedOut if flow.party.recorder().last_instant.is_some() => {
+                Fault::Stalled(case.load.timeout)
+            }
             fault => fault,
         });
         let endpoint = &case.endpoints[flow.endpoint_index];
@@ -221,8 +224,9 @@ struct FlowGroup<'a> {
     has_failed_load: AtomicBool,
     /// The loads have ended, so the probe ends too.
     should_stop_probe: AtomicBool,
-    /// All flows end: a signal arrived, or a thread panicked.
+    /// All flows end: a signal arrived, a thread panicked, or the server is lost.
     should_stop: AtomicBool,
+    is_server_lost: AtomicBool,
     times: &'a LoadTimes,
     /// Flows that are probes.
     probes: u32,
@@ -239,6 +243,7 @@ impl<'a> FlowGroup<'a> {
             has_failed_load: AtomicBool::new(false),
             should_stop_probe: AtomicBool::new(false),
             should_stop: AtomicBool::new(dialer.cancel.load(Relaxed)),
+            is_server_lost: AtomicBool::new(false),
             times,
             probes: probe_count(flows.iter()),
             cancel: &dialer.cancel,
@@ -297,6 +302,7 @@ impl<'a> FlowGroup<'a> {
             }
             for departure in departed.drain(..) {
                 let Departure::Ended { member, cost, result } = departure else { continue };
+                let result = self.or_lost(member.flow.role, result);
                 self.has_failed_load.fetch_or(result.is_err(), Relaxed);
                 ended
                     .push((member.index, FlowEnd { cost: *cost, thread: ThreadCounters::default(), result }));
@@ -321,8 +327,15 @@ impl<'a> FlowGroup<'a> {
         let before = ThreadCounters::now();
         let (cost, result) =
             drive_with_cost(flow.party.as_mut(), flow.link.as_mut(), self.clock, stop, CANCEL_CHECK_INTERVAL);
+        let result = self.or_lost(flow.role, result);
         self.has_failed_load.fetch_or(result.is_err() && flow.role != FlowRole::Probe, Relaxed);
         FlowEnd { cost, thread: ThreadCounters::now().since(&before), result }
+    }
+
+    /// How a flow ended: a load whose server is lost has failed.
+    fn or_lost(&self, role: FlowRole, result: Result<(), Fault>) -> Result<(), Fault> {
+        let is_lost = role != FlowRole::Probe && self.is_server_lost.load(Relaxed);
+        result.and(if is_lost { Err(Fault::TimedOut) } else { Ok(()) })
     }
 
     /// Sleeps until the load begins, unless all flows must end.
@@ -356,7 +369,10 @@ impl<'a> FlowGroup<'a> {
             }
             let now = self.clock.now();
             if now >= next {
-                (ticker.tick)(next.since(began), evidence.held_bytes());
+                if (ticker.tick)(next.since(began), evidence.held_bytes()) {
+                    self.is_server_lost.store(true, Relaxed);
+                    self.stop_all();
+                }
                 next = next + ticker.interval;
             }
             match window.end() {
@@ -404,7 +420,7 @@ impl Member for SharingFlow<'_> {
 /// Calls for the display, and how often.
 struct Ticker<'a> {
     interval: Duration,
-    tick: &'a dyn Fn(Duration, u64),
+    tick: &'a dyn Fn(Duration, u64) -> bool,
 }
 
 /// Notifies the waiting threads when a flow ends, even by a panic.
@@ -622,7 +638,7 @@ mod tests {
         let dialer = Dialer::new(Clock::System);
         let flows = flows_of(&dialer, &[(FlowRole::Upload, [false, true]), (FlowRole::Probe, [false; 2])]);
         let groups = thread_groups(&flows, None);
-        let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| {} };
+        let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| false };
         let idle = IdleTimes { before: Duration::ZERO, after: Duration::from_secs(3600) };
         let times =
             LoadTimes { idle, window: Arc::new(LoadWindow::new(0)), silence: Duration::from_secs(60) };
@@ -638,7 +654,7 @@ mod tests {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
             let flows = flows_of(&dialer, &roles.map(|role| (role, [role == panicking, false])));
             let groups = thread_groups(&flows, None);
-            let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| {} };
+            let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| false };
             let times = LoadTimes {
                 idle: IdleTimes::default(),
                 window: Arc::new(LoadWindow::new(0)),

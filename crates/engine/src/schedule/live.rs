@@ -23,6 +23,35 @@ pub(super) struct LiveReport {
     pub(super) moved: Option<(Time, MovedBytes)>,
 }
 
+/// Notices that a server has vanished while this host sends it datagrams, which no acknowledgement shows.
+pub(super) struct ServerSilence {
+    /// The longest silence of a server that reports. `None`: the links show it themselves.
+    longest: Option<Duration>,
+    last_heard: Time,
+    received: u64,
+}
+
+/// Reports that may be lost one after the other.
+const MAX_LOST_REPORTS: u32 = 3;
+
+impl ServerSilence {
+    pub(super) fn new(case: &ReadyCase) -> ServerSilence {
+        let of_reports = case.progress_interval.saturating_mul(MAX_LOST_REPORTS);
+        let is_blind = case.sends() && case.caps.iter().any(|caps| !caps.is_reliable);
+        let longest = is_blind.then(|| case.load.timeout.max(of_reports));
+        ServerSilence { longest, last_heard: Time(0), received: 0 }
+    }
+
+    /// Whether the server was silent for too long. `reported_at`: when its last report arrived, if it reports. `received`: counts
+    /// everything else that has arrived.
+    pub(super) fn is_over(&mut self, now: Time, reported_at: Option<Time>, received: u64) -> bool {
+        let (Some(longest), Some(at)) = (self.longest, reported_at) else { return false };
+        let is_new = std::mem::replace(&mut self.received, received) != received;
+        self.last_heard = self.last_heard.max(if is_new { now } else { at });
+        now.since(self.last_heard) >= longest
+    }
+}
+
 impl LiveReport {
     /// How much of the sent payload has arrived, as far as is known.
     pub(super) fn delivered_bytes(&self, sent: u64) -> u64 {
@@ -95,5 +124,24 @@ impl LiveSums {
             sums.lost += progress.lost.load(Relaxed);
         }
         sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_neither_reports_nor_sends_is_lost() {
+        let seconds = |seconds: u64| Time(seconds * 1_000_000_000);
+        let mut silence =
+            ServerSilence { longest: Some(Duration::from_secs(3)), last_heard: Time(0), received: 0 };
+        assert!(!silence.is_over(seconds(60), None, 0), "it does not report");
+        assert!(!silence.is_over(seconds(60), Some(seconds(59)), 10));
+        assert!(!silence.is_over(seconds(62), Some(seconds(59)), 10), "heard at 60");
+        assert!(!silence.is_over(seconds(62), Some(seconds(59)), 11), "a reply to a probe");
+        assert!(!silence.is_over(seconds(64), Some(seconds(59)), 11));
+        assert!(silence.is_over(seconds(65), Some(seconds(59)), 11));
+        assert!(!silence.is_over(seconds(65), Some(seconds(65)), 11), "a late report");
     }
 }

@@ -302,6 +302,8 @@ pub static NUMBERS: &[Number] = &[
         |f| Some(f.connections?.failed_connections)),
     count("drain_ns", Goal::Lower, "time from the last byte sent until the last one received",
         |f| f.delivery.drain_ns),
+    value(["longest_stall_ns", "longest_stall"], Goal::Lower, "longest time in which no connection of the load moved anything",
+        |f| f.responsiveness?.longest_stall_ns),
 ];
 
 /// Times of round trips.

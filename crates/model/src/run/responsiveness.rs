@@ -22,6 +22,9 @@ pub struct ResponsivenessFigures {
     /// Time from the begin of the load until the goodput was stable; absent if it never was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub saturation_ns: Option<f64>,
+    /// Longest time in which no connection of the load moved anything; absent where that was not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub longest_stall_ns: Option<f64>,
     /// How far the goodput can be relied on.
     pub goodput_confidence: Confidence,
     /// How far the round trips per minute can be relied on.

@@ -83,6 +83,8 @@ warning_codes! {
     MarksChanged = "marks_changed",
     /// The kernel stamped too few messages.
     Unstamped = "unstamped",
+    /// No connection of the load moved anything for a while.
+    LoadStalled = "load_stalled",
     /// Messages left late.
     MissedSends = "missed_sends",
     /// The serial port uses another character format than requested.

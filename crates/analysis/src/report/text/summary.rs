@@ -22,9 +22,10 @@ const MAX_NOTES: usize = 3;
 
 /// Warnings in the order of their importance: wrong figures, then figures of something else than the link, then imprecise ones.
 /// Codes without a place stand in the middle.
-static IMPORTANT: [WarningCode; 11] = [
+static IMPORTANT: [WarningCode; 12] = [
     WarningCode::ImplausibleReport,
     WarningCode::Unconfirmed,
+    WarningCode::LoadStalled,
     WarningCode::HostBusy,
     WarningCode::Early,
     WarningCode::Corrupt,

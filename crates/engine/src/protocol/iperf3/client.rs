@@ -258,7 +258,9 @@ impl ClientControl {
         let enough = self.plan.max_time.is_some_and(|time| now.since(began) >= time)
             || self.plan.max_bytes.is_some_and(|volume| self.test.received_bytes() >= volume);
         let received = !self.receives() || enough || self.test.receivers() == 0;
-        received && self.test.senders() == 0
+        // Nothing acknowledges datagrams: that the other direction is silent shows that the link is lost.
+        let is_lost = self.receives() && self.plan.framing == Framing::Message && self.test.fault().is_some();
+        received && (self.test.senders() == 0 || is_lost)
     }
 
     /// Goes on once all streams are in the test. A stream that cannot enter names the reason itself.

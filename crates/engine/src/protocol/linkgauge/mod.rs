@@ -340,12 +340,22 @@ impl EndpointSession {
     }
 }
 
+/// Whether all loads that have begun waited for their timeout. A responsiveness begins its connections one by one, and a second
+/// flow on each of them only collects the round trips of its probes.
+fn have_loads_stalled(flows: &[FlowResult]) -> bool {
+    let is_one_way = |flow: &FlowResult| matches!(flow.role, FlowRole::Upload | FlowRole::Download);
+    let are_one_way = flows.iter().any(is_one_way);
+    let is_load = |flow: &&FlowResult| is_one_way(flow) || !are_one_way && flow.role == FlowRole::RoundTrip;
+    let has_begun = |flow: &&FlowResult| flow.is_stalled || flow.recorder.first_instant.is_some();
+    let mut loads = flows.iter().filter(is_load).filter(has_begun).peekable();
+    loads.peek().is_some() && loads.all(|flow| flow.is_stalled)
+}
+
 impl LinkgaugeSession {
     /// How long no load has made progress, as far as is known.
     fn idle_time(&self, flows: &[FlowResult], links: &[Box<dyn Link>]) -> Duration {
-        let mut loads = flows.iter().filter(|flow| flow.role != FlowRole::Probe).peekable();
         // A flow that stalled has waited for its timeout already.
-        if loads.peek().is_some() && loads.all(|flow| flow.is_stalled) {
+        if have_loads_stalled(flows) {
             return self.timeout;
         }
         links.iter().filter_map(|link| unacknowledged_time(link.as_ref())).min().unwrap_or_default()

@@ -196,6 +196,7 @@ impl RampUp {
             goodput_bps: self.goodput_bps(),
             load_connections: load_connections.into(),
             saturation_ns: saturation.map(|time| time.as_nanos() as f64),
+            longest_stall_ns: None,
             goodput_confidence: match saturation {
                 Some(_) => Confidence::High,
                 None => self.goodput_bps.confidence(),

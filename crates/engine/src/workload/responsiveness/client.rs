@@ -42,6 +42,11 @@ impl LoadConnection {
         self.is_running() && self.state.is_stalled(now, self.load.timeout)
     }
 
+    /// How a half that moves the load ends with the measurement.
+    fn end_step(&self, now: Time) -> Step<'static> {
+        if self.is_stalled(now) { Step::Fail(Fault::TimedOut) } else { Step::Done }
+    }
+
     /// Why the measurement ends with a connection that was closed.
     fn closed_fault(&self) -> Fault {
         match self.is_running() {
@@ -139,7 +144,10 @@ impl Party for LoadSender {
         }
         if self.connection.state.is_over() {
             self.is_finished = true;
-            return if self.finishes_link { Step::FinishSending } else { Step::Done };
+            return match self.finishes_link && !self.connection.is_stalled(now) {
+                true => Step::FinishSending,
+                false => self.connection.end_step(now),
+            };
         }
         if self.sent_bytes == self.block_bytes {
             (self.sent_bytes, self.block_bytes) = (0, 0);
@@ -227,14 +235,11 @@ impl Party for LoadReceiver {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
-        if self.connection.state.is_over() {
-            return Step::Done;
-        }
         if let Some(fault) = self.fault.take() {
             return Step::Fail(fault);
         }
-        if self.connection.is_stalled(now) {
-            return Step::Fail(Fault::TimedOut);
+        if self.connection.state.is_over() || self.connection.is_stalled(now) {
+            return self.connection.end_step(now);
         }
         Step::Receive { into: &mut self.batch, until: now + POLL_INTERVAL }
     }
@@ -534,6 +539,25 @@ mod tests {
         let mut running = receiver(2, 1);
         running.on_closed(Time(1)).unwrap();
         assert!(matches!(running.next_step(Time(1)), Step::Fail(Fault::Closed)));
+    }
+
+    #[test]
+    fn all_connections_that_carry_the_load_stall_with_it() {
+        let seconds = |seconds: u64| Time(1) + Duration::from_secs(seconds);
+        let ends = [0, 1, 2].map(|index| {
+            let connection = receiver(2, index).probes.connection;
+            connection.state.add_moved_bytes(1, seconds(1));
+            let mut sender = LoadSender::new(connection.clone(), Recorder::for_counting());
+            let mut receiver = LoadReceiver::new(connection.clone(), Recorder::for_counting());
+            for party in [&mut sender as &mut dyn Party, &mut receiver] {
+                assert!(matches!(party.next_step(seconds(1)), Step::Tune(_)));
+            }
+            // Another connection noticed it first.
+            connection.state.end();
+            let steps = [sender.next_step(seconds(5)), receiver.next_step(seconds(5))];
+            steps.map(|step| matches!(step, Step::Fail(Fault::TimedOut)))
+        });
+        assert_eq!(ends, [[true; 2], [true; 2], [false; 2]]);
     }
 
     #[test]

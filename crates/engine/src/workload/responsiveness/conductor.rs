@@ -34,6 +34,8 @@ pub(crate) struct Conductor {
     begins_at: Option<Time>,
     /// Begin of the current interval.
     interval_began: Time,
+    /// When it was called last.
+    last_call: Time,
     /// Scratch memory.
     times_ns: Vec<u64>,
 }
@@ -47,6 +49,7 @@ impl Conductor {
             ramp: RampUp::default(),
             begins_at: None,
             interval_began: Time(0),
+            last_call: Time(0),
             times_ns: ProbeLog::new_buffer(),
         }
     }
@@ -59,6 +62,7 @@ impl Conductor {
             self.interval_began = begins_at;
             begins_at
         });
+        self.last_call = now;
         if now < begins_at {
             return begins_at;
         }
@@ -111,6 +115,8 @@ impl Conductor {
             _ => (Time(self.interval_began.0 - (INTERVAL * averaged).as_nanos() as u64), self.interval_began),
         };
         let probes = self.round_trips_per_minute(from, to);
-        Some(self.ramp.figures(probes, self.state.running_connections.load(Relaxed)))
+        let stall_ns = self.state.longest_stall_ns(self.state.window.end().min(self.last_call));
+        let figures = self.ramp.figures(probes, self.state.running_connections.load(Relaxed));
+        Some(ResponsivenessFigures { longest_stall_ns: Some(stall_ns as f64), ..figures })
     }
 }

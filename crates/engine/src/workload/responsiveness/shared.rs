@@ -26,6 +26,8 @@ pub(crate) struct LoadState {
     moved_bytes: AtomicU64,
     /// When it grew last, or the first connection began.
     last_moved_ns: AtomicU64,
+    /// The longest time in which it did not grow.
+    longest_stall_ns: AtomicU64,
     /// Round trips beside the load.
     pub(crate) foreign_probes: Arc<ProbeLog>,
     /// Round trips on the connections of the load.
@@ -41,6 +43,7 @@ impl Default for LoadState {
             is_over: AtomicBool::new(false),
             moved_bytes: AtomicU64::new(0),
             last_moved_ns: AtomicU64::new(0),
+            longest_stall_ns: AtomicU64::new(0),
             foreign_probes: Arc::default(),
             own_probes: Arc::default(),
             window: Arc::new(LoadWindow::new(0)),
@@ -62,7 +65,17 @@ impl LoadState {
     /// More payload has arrived.
     pub(crate) fn add_moved_bytes(&self, more: u64, now: Time) {
         self.moved_bytes.fetch_add(more, Relaxed);
-        self.last_moved_ns.fetch_max(now.0, Relaxed);
+        let last_ns = self.last_moved_ns.fetch_max(now.0, Relaxed);
+        if last_ns > 0 {
+            self.longest_stall_ns.fetch_max(now.0.saturating_sub(last_ns), Relaxed);
+        }
+    }
+
+    /// The longest time in which no connection of the load has moved anything, until now or its end.
+    pub(crate) fn longest_stall_ns(&self, now: Time) -> u64 {
+        let last_ns = self.last_moved_ns.load(Relaxed);
+        let since_last_ns = if last_ns > 0 { now.0.saturating_sub(last_ns) } else { 0 };
+        self.longest_stall_ns.load(Relaxed).max(since_last_ns)
     }
 
     /// What has arrived so far.
@@ -194,6 +207,15 @@ mod tests {
         state.begin(Time(1000));
         state.add_moved_bytes(5, Time(1008));
         assert!(!state.is_stalled(Time(1018), timeout) && state.is_stalled(Time(1019), timeout));
+    }
+
+    #[test]
+    fn the_longest_stall_includes_the_one_at_the_end() {
+        let state = LoadState::default();
+        assert_eq!(state.longest_stall_ns(Time(1000)), 0, "it has not begun");
+        state.begin(Time(1000));
+        [1010, 1050, 1060].iter().for_each(|&at| state.add_moved_bytes(5, Time(at)));
+        assert_eq!((state.longest_stall_ns(Time(1070)), state.longest_stall_ns(Time(1160))), (40, 100));
     }
 
     #[test]

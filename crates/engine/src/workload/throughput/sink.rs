@@ -52,7 +52,11 @@ impl SilenceTimer {
     fn wait_until(&mut self, now: Time) -> Time {
         let since = *self.waiting_since.get_or_insert(now);
         match self.begun.filter(|_| self.ends_by_silence) {
-            Some(begun) => (since + self.quiet_time).max(begun + self.planned),
+            Some(begun) => {
+                // A gap of the timeout is no gap any more.
+                let resumes_until = (begun + self.planned).min(since + self.timeout);
+                (since + self.quiet_time).max(resumes_until)
+            }
             // Pauses of a slow schedule are not silence.
             None => since + self.timeout.max(self.quiet_time),
         }
@@ -60,6 +64,11 @@ impl SilenceTimer {
 
     fn is_over(&mut self, now: Time) -> bool {
         self.waiting_since.is_none() || now >= self.wait_until(now)
+    }
+
+    /// Whether the sender goes on at this time, as far as the plan says.
+    fn is_before_end(&self, now: Time) -> bool {
+        self.begun.is_some_and(|begun| now < begun + self.planned)
     }
 
     /// Something of the flow has arrived.
@@ -250,14 +259,14 @@ impl Sink {
         self.warm_up.missing
     }
 
-    fn handle_silence(&mut self) {
+    fn handle_silence(&mut self, now: Time) {
         // Silence is the regular end of a message link without a close signal, and of a loop over a line that loses
-        // bytes: missing data is counted. On any other stream silence is a fault.
+        // bytes: missing data is counted. On any other stream silence is a fault, and so it is before the planned end.
         self.end.is_reached = true;
         let may_be_silent = match (self.data.framing(), &self.loopback) {
             (Framing::Stream, Some(loopback)) => loopback.may_end_in_silence(self.data.received()),
             (Framing::Stream, None) => false,
-            (Framing::Message, _) => self.may_end_in_silence(),
+            (Framing::Message, _) => self.may_end_in_silence() && !self.silence.is_before_end(now),
         };
         if !may_be_silent {
             self.end.fault = Some(Fault::TimedOut);
@@ -351,7 +360,7 @@ impl Party for Sink {
 
     fn on_timeout(&mut self, now: Time) {
         if self.silence.is_over(now) {
-            self.handle_silence();
+            self.handle_silence(now);
         }
     }
 
@@ -423,11 +432,25 @@ mod tests {
             assert_eq!(timer.wait_until(begun), begun + 5 * SECOND, "nothing has come yet");
             timer.restart(begun);
             let quiet = quiet_time(load.pacing, load.flows);
-            assert_eq!(timer.wait_until(begun), begun + planned.max(quiet));
+            assert_eq!(timer.wait_until(begun), begun + planned.min(5 * SECOND).max(quiet));
             // A message after a gap, then the end of the plan: what is late has its time.
             timer.restart(begun + planned);
             assert_eq!(timer.wait_until(begun + planned), begun + planned + quiet);
             assert!(timer.is_over(begun + planned + quiet) && !timer.is_over(begun + planned));
         }
+    }
+
+    #[test]
+    fn datagrams_that_are_away_for_the_timeout_do_not_return() {
+        let load = Load { stop: StopCondition::after_time(60 * SECOND), ..Load::endless(1000) };
+        let mut timer = timer(&load);
+        let begun = Time(1_000_000_000);
+        timer.restart(begun);
+        timer.restart(begun + 3 * SECOND);
+        assert_eq!(timer.wait_until(begun + 3 * SECOND), begun + 8 * SECOND);
+        assert!(timer.is_before_end(begun + 8 * SECOND) && !timer.is_before_end(begun + 60 * SECOND));
+        // A message late in the plan: the end of the plan comes first.
+        timer.restart(begun + 58 * SECOND);
+        assert_eq!(timer.wait_until(begun + 58 * SECOND), begun + 60 * SECOND);
     }
 }
