@@ -23,6 +23,7 @@ use super::error::HttpError;
 use super::runtime::{CHUNK_BYTES, UNSENT_BYTES, poll_capacity, runtime};
 use super::tls;
 use linkgauge_engine::link::socket_settings;
+use linkgauge_engine::serve::client_id::{ClientId, ClientQuotas};
 
 /// Another path of the list of URLs, of earlier versions of the draft.
 const OLD_CONFIG_PATH: &str = "/config";
@@ -52,6 +53,9 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// What large replies consist of: one for all of them.
 static PAYLOAD: [u8; CHUNK_BYTES] = [0xA5; CHUNK_BYTES];
 
+/// A source may have this part of the connections: others are served beside one that holds all it can get.
+const SOURCE_DIVISOR: usize = 2;
+
 /// Connections that may wait to be accepted: clients open a hundred per second.
 const MAX_WAITING_CONNECTIONS: i32 = 1024;
 
@@ -62,7 +66,7 @@ pub struct HttpServerOptions {
     pub listen: SocketAddr,
     /// Its certificate.
     pub identity: tls::Identity,
-    /// Connections at the same time; more wait.
+    /// Connections at the same time; more wait. One source may have half of them; its others are closed.
     pub max_connections: usize,
     /// Memory of all connections together, in bytes.
     pub memory_bytes: u64,
@@ -118,6 +122,8 @@ impl HttpServer {
             acceptor: TlsAcceptor::from(config),
             options: options.clone(),
             connections: Arc::new(Semaphore::new(connections)),
+            of_sources: Arc::default(),
+            most_of_source: connections.div_ceil(SOURCE_DIVISOR),
             window_charges: Arc::new(Semaphore::new(window_charges)),
         });
         let runtime = runtime()?;
@@ -168,6 +174,9 @@ struct AcceptContext {
     acceptor: TlsAcceptor,
     options: HttpServerOptions,
     connections: Arc<Semaphore>,
+    /// Connections of each source, and how many one may have.
+    of_sources: Arc<ClientQuotas>,
+    most_of_source: usize,
     /// What is left of the memory for the windows of uploads.
     window_charges: Arc<Semaphore>,
 }
@@ -199,14 +208,16 @@ async fn accept_connections(
             accepted = accepted => accepted,
             _ = ended.changed() => return,
         };
-        let Ok((socket, _)) = accepted else {
+        let Ok((socket, from)) = accepted else {
             // Too many open files, for instance: others may end meanwhile.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        let source = ClientId::from_sender(&from.to_string());
+        let Some(share) = shared.of_sources.try_take(&source, shared.most_of_source) else { continue };
         let shared = shared.clone();
         tokio::spawn(async move {
-            let _slot = slot;
+            let (_slot, _share) = (slot, share);
             let max_time = shared.options.max_time;
             // A client that breaks the rules loses its connection, nothing else.
             let _ = timeout(max_time, serve_connection(socket, shared)).await;
@@ -343,6 +354,9 @@ async fn receive_upload(mut body: RecvStream, idle: Duration) -> Result<(), Http
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod hostile_tests;
 
 #[cfg(test)]
 mod tests {
