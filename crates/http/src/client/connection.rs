@@ -1,6 +1,6 @@
 //! One connection of the client: TCP, TLS, HTTP/2, and its requests.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,13 +17,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use linkgauge_model::clock::Clock;
 use crate::client::HttpMeasurement;
 use crate::config::{CONFIG_PATH, ServerUrls};
 use crate::error::HttpError;
 use crate::runtime::{CHUNK_BYTES, poll_capacity};
 use crate::tls;
-use linkgauge_engine::link::socket_settings;
-use linkgauge_model::clock::Clock;
+use linkgauge_engine::link::{Dialer, remote_address, socket_settings};
 
 /// What the server may send before the client has read it: enough for 1 Gbit/s at 130 ms.
 const WINDOW_BYTES: u32 = 16 << 20;
@@ -41,6 +41,8 @@ pub(crate) struct HttpTarget {
     name: ServerName<'static>,
     connector: TlsConnector,
     unsent_bytes: u32,
+    /// For each attempt to reach it.
+    timeout: Duration,
     /// Its URLs; before they are known, all three are the list of URLs.
     pub(crate) urls: ServerUrls,
 }
@@ -52,7 +54,7 @@ impl HttpTarget {
     ///
     /// The URL is invalid, or its host is unknown.
     pub(crate) async fn find(plan: &HttpMeasurement) -> Result<HttpTarget, HttpError> {
-        let HttpMeasurement { url, trust, unsent_bytes, .. } = plan;
+        let HttpMeasurement { url, trust, unsent_bytes, timeout, .. } = plan;
         let wrong = |reason: &str| HttpError::Url { url: url.clone(), reason: reason.to_owned() };
         let uri: Uri = url.parse().map_err(|_| wrong("not a URL. Write it like https://192.0.2.7:4043"))?;
         let authority =
@@ -62,9 +64,9 @@ impl HttpTarget {
             _ => uri.clone(),
         };
         let urls = ServerUrls { small: list.clone(), large: list.clone(), upload: list, host: None };
-        let (address, name) = resolve(&uri, None).await?;
+        let (address, name) = resolve(&uri, None, *timeout).await?;
         let connector = TlsConnector::from(tls::client_config(trust)?);
-        Ok(HttpTarget { address, name, connector, unsent_bytes: *unsent_bytes, urls })
+        Ok(HttpTarget { address, name, connector, unsent_bytes: *unsent_bytes, timeout: *timeout, urls })
     }
 
     /// The same server after it has sent its list of URLs.
@@ -73,23 +75,42 @@ impl HttpTarget {
     ///
     /// The host in it is unknown.
     pub(crate) async fn with_urls(self, urls: ServerUrls) -> Result<HttpTarget, HttpError> {
-        let (address, name) = resolve(&urls.small, urls.host.as_deref()).await?;
+        let (address, name) = resolve(&urls.small, urls.host.as_deref(), self.timeout).await?;
         Ok(HttpTarget { address, name, urls, ..self })
     }
 }
 
 /// The address of a URL's host, or of another host in its place, and its name in certificates.
-async fn resolve(uri: &Uri, host: Option<&str>) -> Result<(SocketAddr, ServerName<'static>), HttpError> {
+async fn resolve(
+    uri: &Uri,
+    host: Option<&str>,
+    timeout: Duration,
+) -> Result<(SocketAddr, ServerName<'static>), HttpError> {
     let wrong = |reason: String| HttpError::Url { url: uri.to_string(), reason };
     let named = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(named.clone()).map_err(|error| wrong(error.to_string()))?;
-    let place = (host.map_or(named, str::to_owned), uri.port_u16().unwrap_or(HTTPS_PORT));
-    let looked_up = tokio::task::spawn_blocking(move || place.to_socket_addrs().map(|mut all| all.next()));
+    let host = host.map_or(named, str::to_owned);
+    let port = uri.port_u16().unwrap_or(HTTPS_PORT);
+    let dialer = Dialer { timeout, ..Dialer::new(Clock::System) };
+    let looked_up = tokio::task::spawn_blocking(move || find_address(&host, port, &dialer));
     match looked_up.await {
         Ok(Ok(Some(address))) => Ok((address, name)),
         Ok(Err(error)) => Err(wrong(format!("{error}. Check the name of the host"))),
         _ => Err(wrong("the host has no address. Check its name".to_owned())),
     }
+}
+
+/// The address of a host that all connections use. Of several it is the first that accepts, as for links over TCP; if none does, the
+/// first of all, and its connection reports why.
+fn find_address(host: &str, port: u16, dialer: &Dialer) -> std::io::Result<Option<SocketAddr>> {
+    let addresses = dialer.hosts.resolve(host, port, dialer.now())?;
+    if addresses.len() > 1
+        && let Ok(endpoint) = format!("tcp://{host}:{port}").parse()
+        && let Ok(link) = dialer.open(&endpoint)
+    {
+        return Ok(remote_address(link.as_ref()));
+    }
+    Ok(addresses.first().copied())
 }
 
 /// An open connection. Clones are handles to the same one, which ends with the last of them.
@@ -278,6 +299,20 @@ mod tests {
     use linkgauge_model::plan::Direction;
 
     const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn an_address_that_refuses_is_followed_by_the_next() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let dialer = Dialer::new(Clock::System);
+        let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        dialer.hosts.insert("server", addresses(&["::1", "127.0.0.3", "127.0.0.1"]));
+        assert_eq!(find_address("server", address.port(), &dialer).unwrap(), Some(address));
+        // Nothing accepts: the connection to the first one reports that.
+        dialer.hosts.insert("closed", addresses(&["127.0.0.3", "127.0.0.4"]));
+        let first = SocketAddr::new("127.0.0.3".parse().unwrap(), address.port());
+        assert_eq!(find_address("closed", address.port(), &dialer).unwrap(), Some(first));
+    }
 
     #[test]
     fn a_server_ends_connections_without_requests() {
