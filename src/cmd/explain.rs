@@ -164,7 +164,8 @@ fn is_bare_host(named: &str, store: &StoreFlags) -> bool {
         return false;
     }
     let Ok(endpoint) = named.parse::<Endpoint>() else { return false };
-    endpoint.host_port().is_ok_and(|(host, _)| (host, 0).to_socket_addrs().is_ok())
+    // A name with a domain is one of a host, known or not.
+    endpoint.host_port().is_ok_and(|(host, _)| host.contains('.') || (host, 0).to_socket_addrs().is_ok())
 }
 
 /// Whether models treat the workload of a case: plain round trips and plain transfers.

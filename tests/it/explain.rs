@@ -79,6 +79,12 @@ fn a_run_is_a_file_or_in_the_store() {
                 "no run or tag 'ca_fe!' in the store",
             ],
         ),
+        (
+            "nosuchhost.invalid",
+            &[
+                "error: tcp://nosuchhost.invalid: the name 'nosuchhost.invalid' was not found: check its spelling\n",
+            ],
+        ),
         ("tag:none", &["no run is tagged 'none'"]),
         ("beef,beef", &["'beef,beef' names 2 runs"]),
     ] {
