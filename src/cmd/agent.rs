@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::host::{self, raise_open_file_limit};
-use linkgauge::link::Dialer;
+use linkgauge::link::{Dialer, REPORT_TIME};
 use linkgauge::mesh::{AddressRange, AgentLimits, run_agent};
 use linkgauge::units::{BitRate, Bytes, Span};
 
@@ -91,7 +91,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         port: flags.port,
     };
     let output: Box<dyn Write + Send> = Box::new(io::stdout());
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Dialer { report_time: REPORT_TIME, ..Dialer::new(Clock::System) };
     run_agent(&mut io::stdin().lock(), output, limits, &dialer, host::facts())?;
     Ok(Status::Complete)
 }

@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
-use linkgauge::link::{Dialer, return_freed_buffers};
+use linkgauge::link::{Dialer, REPORT_TIME, return_freed_buffers};
 use linkgauge::monitor::{
     self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, LinkHealth, Live, METRICS_PATH,
     MonitorContext, MonitorEvent, MonitorObserver, Push, Rule, Site, SiteServer, Snapshot, Transition,
@@ -178,7 +178,7 @@ impl MonitorSession<'_> {
 
     /// Watches the links until the end or until the file has changed.
     fn watch(&self, config: &Config, states: Vec<WatchState>) -> Result<Vec<WatchState>> {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Dialer { report_time: REPORT_TIME, ..Dialer::new(Clock::System) };
         let cancel = dialer.cancel.clone();
         let context = MonitorContext {
             dialer,

@@ -8,7 +8,7 @@ use linkgauge::fleet::{
     AgentNotice, AgentPolicy, HubAgentOptions, HubOptions, InitialConnect, run_hub_agent, subject_part,
 };
 use linkgauge::host;
-use linkgauge::link::Dialer;
+use linkgauge::link::{Dialer, REPORT_TIME};
 
 use super::AgentHubFlags;
 use crate::cmd::Status;
@@ -40,7 +40,7 @@ pub fn run(flags: AgentHubFlags) -> Result<Status> {
         environment: host::facts(),
         name,
     };
-    let dialer = Dialer { cancel: interrupt_flag()?, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { cancel: interrupt_flag()?, report_time: REPORT_TIME, ..Dialer::new(Clock::System) };
     let print = |notice: &AgentNotice| print_message(format_args!("{url}: {notice}"));
     run_hub_agent(options, &dialer, &print)?;
     Ok(Status::Complete)
