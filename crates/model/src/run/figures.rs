@@ -106,7 +106,7 @@ impl Figures {
     pub fn add_counts(&mut self, other: &Figures) {
         self.counts.add(&other.counts);
         self.byte_errors.add(&other.byte_errors);
-        self.delivery.add_bytes(&other.delivery);
+        self.delivery.add_counts(&other.delivery);
         self.marks.add(&other.marks);
         if let Some(more) = &other.line_errors {
             self.line_errors.get_or_insert_default().add(more);
@@ -304,6 +304,8 @@ pub static NUMBERS: &[Number] = &[
         |f| f.delivery.drain_ns),
     value(["longest_stall_ns", "longest_stall"], Goal::Lower, "longest time in which no connection of the load moved anything",
         |f| f.responsiveness?.longest_stall_ns),
+    count("sent_reverse", Goal::Higher, "those messages sent that went in the other direction", |f| f.delivery.sent_reverse),
+    count("lost_reverse", Goal::Lower, "those messages lost that went in the other direction", |f| f.delivery.lost_reverse),
 ];
 
 /// Times of round trips.
@@ -346,6 +348,12 @@ pub struct Delivery {
     /// The same for the other direction.
     #[serde(skip_serializing_if = "Option::is_none", alias = "delivered_back_bytes")]
     pub delivered_reverse_bytes: Option<u64>,
+    /// Messages sent in the other direction, of those of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_reverse: Option<u64>,
+    /// Of those, lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_reverse: Option<u64>,
     /// Highest rate of a second at the IP layer, by a capacity search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_bps: Option<f64>,
@@ -358,11 +366,16 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Adds the bytes of another repetition. Rates stay.
-    pub fn add_bytes(&mut self, other: &Delivery) {
-        self.delivered_bytes = add_optional(self.delivered_bytes, other.delivered_bytes);
-        self.delivered_reverse_bytes =
-            add_optional(self.delivered_reverse_bytes, other.delivered_reverse_bytes);
+    /// Adds the counts of another repetition. Rates stay.
+    pub fn add_counts(&mut self, other: &Delivery) {
+        for (sum, more) in [
+            (&mut self.delivered_bytes, other.delivered_bytes),
+            (&mut self.delivered_reverse_bytes, other.delivered_reverse_bytes),
+            (&mut self.sent_reverse, other.sent_reverse),
+            (&mut self.lost_reverse, other.lost_reverse),
+        ] {
+            *sum = add_optional(*sum, more);
+        }
     }
 }
 

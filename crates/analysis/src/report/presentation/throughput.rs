@@ -51,7 +51,7 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
         format_rate(line_limit_bps(case)),
         delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
         format_half_interval(figures, "throughput_bps", delivery.throughput_bps),
-        confirmed_loss(case),
+        confirmed_loss_of(case, Way::Main),
         format_message_rate(case, |rate| format_nanoseconds(1e9 / rate)),
         format_message_rate(case, |rate| format_count(rate.round() as u64)),
         format_cpu_shares(case),
@@ -63,6 +63,9 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
         let mut cells = vec![String::new(); COLUMNS.len()];
         cells[0] = format_bit_rate(reverse);
         cells[3] = format_half_interval(figures, "throughput_reverse_bps", Some(reverse));
+        if delivery.lost_reverse.is_some() {
+            cells[4] = confirmed_loss_of(case, Way::Reverse);
+        }
         rows.push(FigureRow { label: Some("download"), cells });
     }
     rows
@@ -71,6 +74,30 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
 /// The loss, if both ends have counted.
 fn confirmed_loss(case: &CaseResult) -> String {
     if case.is_loss_unconfirmed() { ABSENT.to_owned() } else { format_loss(&case.figures) }
+}
+
+/// A direction of a case that may have two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Main,
+    Reverse,
+}
+
+/// The loss of one direction.
+fn confirmed_loss_of(case: &CaseResult, way: Way) -> String {
+    let mut figures = case.figures.clone();
+    let reverse = figures.delivery.sent_reverse.zip(figures.delivery.lost_reverse);
+    let counts = &mut figures.counts;
+    match (way, reverse) {
+        (Way::Main, None) => return confirmed_loss(case),
+        (Way::Reverse, None) => return ABSENT.to_owned(),
+        (Way::Main, Some((sent, lost))) => {
+            counts.sent = counts.sent.saturating_sub(sent);
+            counts.lost = counts.lost.saturating_sub(lost);
+        }
+        (Way::Reverse, Some((sent, lost))) => (counts.sent, counts.lost) = (sent, lost),
+    }
+    if case.is_loss_unconfirmed() { ABSENT.to_owned() } else { format_loss(&figures) }
 }
 
 pub(crate) fn format_rate(bits_per_second: Option<f64>) -> String {
@@ -266,7 +293,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         main.to_owned(),
         format_rate(delivery.throughput_bps),
         bytes(delivery.delivered_bytes),
-        if can_lose(case) { confirmed_loss(case) } else { ABSENT.to_owned() },
+        if can_lose(case) { confirmed_loss_of(case, Way::Main) } else { ABSENT.to_owned() },
         retransmits(sent_again),
         round_trip,
         format_percentile(loaded, "p99"),
@@ -277,7 +304,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
     if let Some(reverse) = delivery.throughput_reverse_bps {
         let mut row =
             vec!["download".to_owned(), format_bit_rate(reverse), bytes(delivery.delivered_reverse_bytes)];
-        row.extend([ABSENT.to_owned(), retransmits(download_retransmits(case))]);
+        row.extend([confirmed_loss_of(case, Way::Reverse), retransmits(download_retransmits(case))]);
         row.resize(table[0].len(), ABSENT.to_owned());
         table.push(row);
     }
@@ -307,4 +334,26 @@ pub(crate) fn directions_answer(cases: &[CaseResult]) -> String {
         text += &format!("; {} adds {} of latency", direction_name(direction), brief_time(added));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_direction_has_its_own_loss() {
+        let mut case = crate::report::sample_runs::full().cases.remove(0);
+        (case.workload, case.direction) = ("throughput".to_owned(), Direction::Both);
+        case.warnings.clear();
+        let figures = &mut case.figures;
+        (figures.counts.sent, figures.counts.lost, figures.counts.received) = (1000, 40, 960);
+        (figures.delivery.throughput_bps, figures.delivery.delivered_bytes) = (Some(1e6), Some(100_000));
+        figures.delivery.throughput_reverse_bps = Some(2e6);
+        let losses = |case: &CaseResult| [1, 2].map(|row| figure_table(case)[row][3].clone());
+        assert_eq!(losses(&case), ["4.00 %", ABSENT], "only the sum is known");
+        case.figures.delivery.sent_reverse = Some(400);
+        case.figures.delivery.lost_reverse = Some(10);
+        assert_eq!(losses(&case), ["5.00 %", "2.50 %"]);
+        assert_eq!(rows(&case)[1].cells[4], "2.50 %");
+    }
 }

@@ -18,7 +18,7 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
         let has_upload = upload.is_some() && !is_loop;
         totals.add_download(measured, receiver, if has_upload { Leg::Second } else { Leg::Only });
     }
-    let Totals { mut figures, mut sent, drops } = totals;
+    let Totals { mut figures, mut sent, reverse, drops } = totals;
     if !is_loop && sent > 0 {
         // Where the report of a server is missing, at least what arrived was sent.
         sent = sent.max(figures.counts.received);
@@ -29,6 +29,10 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
     let loses = is_loop || !measured.is_reliable_stream;
     if figures.delivery.delivered_bytes.is_some() && !broken_off && loses {
         figures.counts.lost = sent.saturating_sub(figures.counts.received);
+        if let Some((sent, received)) = reverse {
+            figures.delivery.sent_reverse = Some(sent.max(received));
+            figures.delivery.lost_reverse = Some(sent.saturating_sub(received).min(figures.counts.lost));
+        }
     }
     if let Some(drops) = drops {
         figures.counts.receiver_socket_drops = Some(drops.min(figures.counts.lost));
@@ -49,6 +53,8 @@ enum Leg {
 struct Totals {
     figures: Figures,
     sent: u64,
+    /// Messages sent and received by a download beside an upload.
+    reverse: Option<(u64, u64)>,
     drops: Option<u64>,
 }
 
@@ -79,7 +85,8 @@ impl Totals {
 
     fn add_download(&mut self, measured: &MeasuredFlows, receiver: &Recorder, leg: Leg) {
         let delivered = DeliveredCounts::from_recorder(receiver);
-        self.sent = sent_to_client(measured, receiver).saturating_add(self.sent);
+        let sent = sent_to_client(measured, receiver);
+        self.sent = self.sent.saturating_add(sent);
         let downloads = measured.flows.iter().filter(|flow| flow.role == FlowRole::Download);
         self.drops = downloads.map(|flow| flow.socket_drops).fold(self.drops, add_optional);
         let errors = &mut self.figures.byte_errors;
@@ -95,6 +102,7 @@ impl Totals {
         match leg {
             Leg::Only => self.set_delivery(&delivered),
             Leg::Second => {
+                self.reverse = Some((sent, delivered.messages));
                 self.figures.delivery.delivered_reverse_bytes = Some(delivered.bytes);
                 self.figures.delivery.throughput_reverse_bps = delivered.rate_bps();
             }
