@@ -111,6 +111,8 @@ pub struct ClientControl {
     pub results: Option<TestResults>,
     /// Congestion control of the client's streams.
     pub(crate) congestion_control: Option<String>,
+    /// The datagrams of the server stopped in the middle.
+    is_lost: bool,
     fault: Option<Fault>,
 }
 
@@ -133,6 +135,7 @@ impl ClientControl {
             ended_at: None,
             results: None,
             congestion_control: None,
+            is_lost: false,
             fault: None,
         }
     }
@@ -258,9 +261,11 @@ impl ClientControl {
         let enough = self.plan.max_time.is_some_and(|time| now.since(began) >= time)
             || self.plan.max_bytes.is_some_and(|volume| self.test.received_bytes() >= volume);
         let received = !self.receives() || enough || self.test.receivers() == 0;
-        // Nothing acknowledges datagrams: that the other direction is silent shows that the link is lost.
-        let is_lost = self.receives() && self.plan.framing == Framing::Message && self.test.fault().is_some();
-        received && (self.test.senders() == 0 || is_lost)
+        // Nothing acknowledges datagrams: that the other direction is silent before its time is over shows that the link is lost.
+        let is_silent = self.receives() && self.test.receivers() == 0 && !enough;
+        let is_timed = self.plan.max_time.is_some() && self.plan.max_bytes.is_none();
+        self.is_lost |= is_silent && is_timed && self.plan.framing == Framing::Message;
+        received && (self.test.senders() == 0 || self.is_lost)
     }
 
     /// Goes on once all streams are in the test. A stream that cannot enter names the reason itself.
@@ -288,7 +293,9 @@ impl ClientControl {
     /// Whether the link may be lost: a stream has failed, or what was sent did not arrive in time.
     fn is_link_doubtful(&self) -> bool {
         let sends = !self.plan.parameters.reverse;
-        self.test.fault().is_some() || (self.ended_at.is_some() && sends && self.settled_at.is_none())
+        self.is_lost
+            || self.test.fault().is_some()
+            || (self.ended_at.is_some() && sends && self.settled_at.is_none())
     }
 
     /// Handles events of the clock.
