@@ -14,44 +14,6 @@ mod signatures;
 /// Folders of the tests: the fast lane, what needs programs of other people, and what both share.
 const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];
 
-/// Modules that every layer may use; they use nothing above them.
-const NOUNS: &[&str] = &[
-    "clock",
-    "consistency",
-    "endpoint",
-    "metric",
-    "plan",
-    "run",
-    "sample",
-    "spreadsheet",
-    "stats",
-    "traffic",
-    "units",
-    "warnings",
-];
-
-/// The layers that each other layer may use, besides the nouns and itself.
-const LAYERS: &[(&str, &[&str])] = &[
-    ("host", &[]),
-    ("link", &["host"]),
-    ("workload", &["host", "link"]),
-    ("protocol", &["host", "link", "workload"]),
-    ("serve", &["host", "link", "protocol", "workload"]),
-    ("lab", &["host", "link", "protocol", "serve", "workload"]),
-    ("schedule", &["host", "link", "protocol", "workload"]),
-    ("mesh", &["link", "protocol", "schedule", "serve", "workload"]),
-    ("fleet", &["link", "mesh", "monitor", "serve", "store", "workload"]),
-    ("study", &[]),
-    ("twin", &["lab", "link", "protocol", "schedule", "serve", "study"]),
-    ("explain", &["host", "link", "protocol", "schedule", "study", "twin", "workload"]),
-    ("report", &["explain", "verdict", "workload"]),
-    ("store", &[]),
-    ("http2", &["host", "link", "schedule", "serve", "workload"]),
-    ("import", &[]),
-    ("verdict", &[]),
-    ("monitor", &["explain", "host", "link", "protocol", "schedule", "store", "workload"]),
-];
-
 /// Maximum length of a file, so that a reader can survey it.
 const MOST_LINES: usize = 700;
 
