@@ -153,8 +153,14 @@ fn a_profile_adds_the_latency_of_its_queue() {
     }
 }
 
-/// A throughput test over the stream of a profile, whose buffers hold the queue; `times` are those of load and idle link.
-fn stream_over(profile: &LinkProfile, direction: &str, repeat: u32, times: [&str; 2]) -> (CaseResult, Shape) {
+/// A throughput test over the stream of a profile, whose buffers hold the queue; `times` are those of load and idle link. The
+/// last value is the time that passed.
+fn stream_over(
+    profile: &LinkProfile,
+    direction: &str,
+    repeat: u32,
+    times: [&str; 2],
+) -> (CaseResult, Shape, Duration) {
     let [time, idle] = times;
     let shapes = profile_shapes(profile);
     let shape = shapes[usize::from(direction == "receive")].clone();
@@ -163,6 +169,7 @@ fn stream_over(profile: &LinkProfile, direction: &str, repeat: u32, times: [&str
     let url = format!("mem://far?share=yes&buffer={}", shape.queue_bytes + in_transit);
     let net = VirtualNet::serving("linkgauge");
     net.dialer.memory_network.share_paths(&url, shapes.map(|shape| SharedPath::new(shape, 1)));
+    let began = net.dialer.now();
     let mut run = net.run(&format!(
         "repeat = {repeat}\n[[case]]\nurl = \"{url}\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\n\
          time = \"{time}\"\nidle = \"{idle}\"\n\
@@ -170,7 +177,31 @@ fn stream_over(profile: &LinkProfile, direction: &str, repeat: u32, times: [&str
     ));
     let case = run.cases.remove(0);
     assert!(case.complete, "{} {direction}: {:?}", profile.name, case.warnings);
-    (case, shape)
+    (case, shape, net.dialer.now().since(began))
+}
+
+/// Messages from the client and back before a measurement: hello, open, plan, attach and start.
+const SET_UP_ROUND_TRIPS: u32 = 5;
+
+#[test]
+fn a_transfer_ends_when_its_queue_has_drained() {
+    for profile in slow_profiles() {
+        for direction in ["send", "receive"] {
+            let (case, shape, elapsed) = stream_over(profile, direction, 1, ["3s", "500ms"]);
+            let round_trip = 2 * shape.delay;
+            let idle = Duration::from_millis(500).max(2 * round_trip);
+            let drain = Duration::from_nanos(case.figures.delivery.drain_ns.unwrap());
+            // One round trip sees that the queue is empty.
+            let most = SET_UP_ROUND_TRIPS * round_trip
+                + idle
+                + Duration::from_secs(3)
+                + drain.max(idle)
+                + round_trip
+                + Duration::from_millis(400);
+            println!("{} {direction}: {elapsed:?} of {most:?}, drain {drain:?}", profile.name);
+            assert!(elapsed <= most, "{} {direction}: {elapsed:?}, at most {most:?}", profile.name);
+        }
+    }
 }
 
 #[test]
@@ -182,7 +213,7 @@ fn a_stream_over_a_profile_is_seen_idle_loaded_and_recovered() {
     }) {
         for direction in ["send", "receive"] {
             let what = format!("{} {direction} {time}", profile.name);
-            let (case, shape) = stream_over(profile, direction, 1, [time, idle]);
+            let (case, shape, _) = stream_over(profile, direction, 1, [time, idle]);
             let added = case.figures.added_latency.unwrap_or_else(|| panic!("{what}: no idle link"));
             let least_ns = 2.0 * shape.delay.as_nanos() as f64;
             assert!((least_ns..least_ns + 10e6).contains(&added.idle_p50_ns), "{what}: {added:?}");
@@ -197,7 +228,7 @@ fn a_stream_over_a_profile_is_seen_idle_loaded_and_recovered() {
 #[test]
 fn repetitions_shorter_than_the_queue_wait_for_the_replies() {
     let dsl = slow_profiles().find(|profile| profile.name == "dsl").unwrap();
-    let (case, shape) = stream_over(dsl, "send", 5, ["800ms", "1s"]);
+    let (case, shape, _) = stream_over(dsl, "send", 5, ["800ms", "1s"]);
     let queue_ns = shape.transmission_time(shape.queue_bytes).as_nanos() as f64;
     assert!(queue_ns > 800e6, "the queue is longer than a repetition");
     let added = case.figures.added_latency.expect("an idle link");

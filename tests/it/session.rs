@@ -61,6 +61,49 @@ fn replies_that_are_not_read_do_not_pile_up() {
     drop(silent);
 }
 
+/// The next message of the server.
+fn next_frame(client: &mut RawClient, received: &mut Vec<u8>) -> (u32, SessionReply) {
+    let mut chunk = [0; 4096];
+    loop {
+        if let Some((number, reply, used)) = wire::decode_frame(received, wire::MAX_JSON_BYTES).unwrap() {
+            received.drain(..used);
+            return (number, reply);
+        }
+        let length = client.stream.read(&mut chunk).unwrap();
+        assert!(length > 0, "closed");
+        received.extend_from_slice(&chunk[..length]);
+    }
+}
+
+#[test]
+fn the_report_is_sent_unasked_when_the_load_has_ended() {
+    const BYTES: usize = 70_000;
+    let server = serve(ServerLimits::default(), None);
+    let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
+    let wanted = plan(&[FlowKind::Receive, FlowKind::Reflect], 1000, StopCondition::default());
+    assert!(matches!(client.ask(&SessionRequest::Plan(wanted)).unwrap(), SessionReply::Planned { .. }));
+    let (mut load, mut probe) = (client.attach(0), client.attach(1));
+    assert_eq!(client.ask(&SessionRequest::Start).unwrap(), SessionReply::Started);
+    load.write_all(&[0; BYTES]).unwrap();
+    drop(load);
+    let mut received = Vec::new();
+    let (number, SessionReply::Report(report)) = next_frame(&mut client, &mut received) else {
+        panic!("no report")
+    };
+    assert_eq!((number, report.flows[0].bytes), (0, BYTES as u64));
+    // The round trips beside the load continue.
+    let mut echo = [0; 5];
+    probe.write_all(b"probe").unwrap();
+    probe.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"probe");
+    // A request that was on its way gets the same report.
+    client.stream.write_all(&wire::encode_frame(9, &SessionRequest::Finish)).unwrap();
+    let (number, SessionReply::Report(again)) = next_frame(&mut client, &mut received) else {
+        panic!("no report")
+    };
+    assert_eq!((number, again.flows[0].bytes), (9, BYTES as u64));
+}
+
 #[test]
 fn an_invalid_rate_is_refused_and_leaves_the_session_free() {
     let server = serve(ServerLimits { sessions: 1, ..ServerLimits::default() }, None);

@@ -14,10 +14,7 @@ use super::wire::{
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive};
 use crate::protocol::ProtocolError;
-use crate::workload::{Load, MovedBytes};
-use linkgauge_model::clock::Time;
-use linkgauge_model::endpoint::Endpoint;
-use linkgauge_model::plan::Pacing;
+use crate::workload::{Load, MovedBytes, ServerReport};
 
 /// What the server granted.
 pub(super) struct GrantedPlan {
@@ -75,8 +72,62 @@ pub(super) struct ControlConnection {
     frames: FrameCodec,
     /// Input of a stream that is not parsed yet.
     input: Vec<u8>,
-    /// The last report of what the server has moved, and when it arrived.
+    /// What the server sent unasked.
+    unasked: Unasked,
+}
+
+/// What a server sends without a request: such messages have number 0.
+#[derive(Default)]
+struct Unasked {
+    /// The last count of what the server has moved, and when it arrived.
     moved: Option<(Time, MovedBytes)>,
+    /// The report, or its first part.
+    report: Option<ServerReport>,
+}
+
+impl Unasked {
+    /// What the reply with this number means to a request: `None` if the request still has no reply. A number that was not used
+    /// is an error.
+    fn sort(
+        &mut self,
+        other: u32,
+        reply: SessionReply,
+        (number, request): (u32, &SessionRequest),
+        now: Time,
+    ) -> Option<Result<SessionReply, SessionWireError>> {
+        let is_reply = match &reply {
+            // The error reply to an unreadable request has no number.
+            SessionReply::Refused { .. } => true,
+            // It was sent before the request arrived.
+            SessionReply::Report(_) if other == 0 => {
+                matches!(request, SessionRequest::Finish | SessionRequest::Cut)
+            }
+            _ => other == number,
+        };
+        if let SessionReply::Pending { measured, .. } = reply
+            && is_reply
+        {
+            self.moved = Some((now, measured));
+        }
+        match (is_reply, other) {
+            (true, _) => Some(Ok(reply)),
+            (false, 0) => {
+                self.keep(reply, now);
+                None
+            }
+            // A reply that was repeated, or that an unasked report has overtaken.
+            (false, other) => (other > number).then_some(Err(SessionWireError::UnrelatedReply)),
+        }
+    }
+
+    /// Keeps what a message says.
+    fn keep(&mut self, reply: SessionReply, now: Time) {
+        match reply {
+            SessionReply::Alive(bytes) => self.moved = Some((now, bytes)),
+            SessionReply::Report(report) => self.report = Some(report),
+            _ => {}
+        }
+    }
 }
 
 impl ControlConnection {
@@ -91,7 +142,7 @@ impl ControlConnection {
             last_request: 0,
             frames: FrameCodec::default(),
             input: Vec::new(),
-            moved: None,
+            unasked: Unasked::default(),
         })
     }
 
@@ -222,33 +273,28 @@ impl ControlConnection {
         self.last_request += 1;
         let number = self.last_request;
         let frame = self.frames.encode(number, request);
-        let ControlConnection { link, dialer, input, frames, moved, .. } = self;
+        let ControlConnection { link, dialer, input, frames, unasked, .. } = self;
         let mut used_bytes = 0;
         let mut sender = RequestSender { link: link.as_mut(), dialer, input };
         let reply = sender.send_until_reply(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
                 _ if bytes == frame.as_slice() => ParsedInput::Parsed(Err(SessionWireError::Echoed)),
-                // The error reply to an unreadable request has no number.
-                Ok(Some((_, SessionReply::Alive(bytes), used))) => {
-                    *moved = Some((dialer.now(), bytes));
-                    ParsedInput::Skip { used }
-                }
-                Ok(Some((other, reply, used)))
-                    if other == number || matches!(reply, SessionReply::Refused { .. }) =>
-                {
+                Ok(Some((other, reply, used))) => {
+                    let parsed = match unasked.sort(other, reply, (number, request), dialer.now()) {
+                        Some(parsed) => parsed,
+                        None => return ParsedInput::Skip { used },
+                    };
                     used_bytes = used;
-                    if let SessionReply::Pending { measured, .. } = reply {
-                        *moved = Some((dialer.now(), measured));
+                    match parsed {
+                        Ok(reply) => ParsedInput::Parsed(Ok(reply)),
+                        Err(error) => ParsedInput::Unexpected(Err(error)),
                     }
-                    ParsedInput::Parsed(Ok(reply))
                 }
-                // An older reply that was duplicated on the link.
-                Ok(Some(_)) => ParsedInput::Unexpected(Err(SessionWireError::UnrelatedReply)),
                 Ok(None) => ParsedInput::Incomplete,
                 Err(error) => ParsedInput::Unexpected(Err(error)),
             }
         });
-        // A report that nothing asked for may follow the reply.
+        // A message that nothing asked for may follow the reply.
         self.input.drain(..used_bytes.min(self.input.len()));
         match reply {
             Ok(Ok(reply)) => Ok(reply),
@@ -263,26 +309,40 @@ impl ControlConnection {
         }
     }
 
-    /// What the server has moved by its last report, and when that arrived. Takes what has arrived, without waiting.
+    /// What the server has moved by its last count, and when that arrived. Takes what has arrived, without waiting.
     pub(super) fn read_moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
+        self.read_unasked();
+        self.unasked.moved
+    }
+
+    /// The report that the server sent unasked, if it has arrived.
+    pub(super) fn take_report(&mut self) -> Option<ServerReport> {
+        self.read_unasked();
+        self.unasked.report.take()
+    }
+
+    /// Takes what has arrived, without waiting.
+    fn read_unasked(&mut self) {
         let caps = self.link.caps();
         let is_stream = caps.framing == Framing::Stream;
         let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
-        // More than that is no report: the next request finds it.
-        while self.input.len() < MAX_EARLY_BYTES {
-            let Ok(length) = self.link.receive(&mut chunk, Duration::ZERO) else { break };
-            self.input.extend_from_slice(&chunk[..length]);
-            while let Ok(Some((_, SessionReply::Alive(bytes), used))) =
-                self.frames.decode(&self.input, wire::MAX_JSON_BYTES)
+        loop {
+            while let Ok(Some((0, reply, used))) = self.frames.decode(&self.input, wire::MAX_JSON_BYTES)
+                && matches!(reply, SessionReply::Alive(_) | SessionReply::Report(_))
             {
-                self.moved = Some((self.dialer.now(), bytes));
+                self.unasked.keep(reply, self.dialer.now());
                 self.input.drain(..used);
             }
             if !is_stream {
                 self.input.clear();
             }
+            // More than that is no such message: the next request finds it.
+            if self.input.len() >= MAX_EARLY_BYTES {
+                return;
+            }
+            let Ok(length) = self.link.receive(&mut chunk, Duration::ZERO) else { return };
+            self.input.extend_from_slice(&chunk[..length]);
         }
-        self.moved
     }
 
     /// Sends a request without a reply.

@@ -400,6 +400,12 @@ impl ClientSession for LinkgaugeSession {
             // Receiving servers see the end of the data; a fault here appears in the report.
             links.iter_mut().for_each(|link| drop(link.finish_sending()));
         }
+        for port in self.endpoint_sessions.iter_mut().filter(|port| port.report.is_none()) {
+            port.report = port.control.take_report().map(Ok);
+        }
+        if self.endpoint_sessions.iter().all(|port| port.report.is_some()) {
+            return false;
+        }
         // Requests would queue behind the data that this host still holds.
         // The queue of a broken link no longer drains.
         let queued = || {

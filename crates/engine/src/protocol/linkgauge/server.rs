@@ -203,6 +203,17 @@ impl LinkgaugeConnection {
         }
     }
 
+    /// Sends the report as soon as the load has ended: a request for it would wait in the queue that the load has filled.
+    fn report_unasked(&mut self, now: Time) {
+        if let LinkgaugeConnectionState::Control { session: Some(session), .. } = &self.state
+            && session.take_unasked_report()
+        {
+            session.load.end(now);
+            self.alive.restart();
+            self.output = self.frame_codec.encode(0, &self.report_part(session, 0));
+        }
+    }
+
     /// Sends a message once the control connection has been silent for long enough. It is not silent after the measurement.
     fn keep_alive(&mut self, now: Time) {
         if now >= self.alive.due(now) {
@@ -477,13 +488,12 @@ impl LinkgaugeConnection {
     fn finish_flows(&mut self, session: &ServerSession, stage: u8) -> SessionReply {
         self.alive = AliveTimer::default();
         session.advance_stage(stage);
-        match session.has_running_flows() {
-            true => session.pending_reply(),
-            false => {
-                session.load.end(self.now);
-                self.report_part(session, 0)
-            }
+        if !session.can_report() {
+            return session.pending_reply();
         }
+        session.load.end(self.now);
+        session.set_reported();
+        self.report_part(session, 0)
     }
 
     fn report_part(&self, session: &ServerSession, from: usize) -> SessionReply {
@@ -533,6 +543,9 @@ impl Party for LinkgaugeConnection {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if self.output.is_empty() {
+            self.report_unasked(now);
+        }
+        if self.output.is_empty() {
             self.keep_alive(now);
         }
         if self.output_sent < self.output.len() {
@@ -549,7 +562,8 @@ impl Party for LinkgaugeConnection {
             LinkgaugeConnectionState::Control { session: Some(session), .. } => {
                 // This thread waits, so it reads the counters of the flows.
                 session.read_when_due(now);
-                let until = idle_at.min(session.next_reading()).min(self.alive.due(now));
+                let looks = session.next_reading().min(session.next_report_check(now));
+                let until = idle_at.min(looks).min(self.alive.due(now));
                 Step::Receive { into: &mut self.batch, until }
             }
             _ => Step::Receive { into: &mut self.batch, until: idle_at },
@@ -619,11 +633,12 @@ impl Party for LinkgaugeConnection {
 
     fn on_timeout(&mut self, now: Time) {
         self.now = now;
+        let idle_at = self.last_activity.map_or(now, |last| last + self.idle_timeout());
         match &mut self.state {
             LinkgaugeConnectionState::Delegated(party) => party.on_timeout(now),
             LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => self.become_echo(),
-            LinkgaugeConnectionState::Control { session: Some(session), .. }
-                if now >= session.next_reading() || self.alive.is_due(now) => {}
+            // A look at the flows, or silence that is to end.
+            LinkgaugeConnectionState::Control { session: Some(_), .. } if now < idle_at => {}
             // No control messages are due while flows run; their own limits end them.
             LinkgaugeConnectionState::Control { session: Some(session), .. }
                 if session.has_running_flows() =>

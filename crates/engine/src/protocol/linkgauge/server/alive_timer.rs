@@ -23,10 +23,6 @@ impl AliveTimer {
         self.interval.map_or(Time::NEVER, |interval| *self.due.get_or_insert(now + interval))
     }
 
-    pub(super) fn is_due(&self, now: Time) -> bool {
-        self.due.is_some_and(|due| now >= due)
-    }
-
     /// Something moved on the connection.
     pub(super) fn restart(&mut self) {
         self.due = None;
@@ -42,9 +38,7 @@ mod tests {
         assert_eq!(AliveTimer::default().due(Time(0)), Time::NEVER);
         let mut timer = AliveTimer::new(Some(Duration::from_nanos(100)));
         assert_eq!((timer.due(Time(5)), timer.due(Time(50))), (Time(105), Time(105)));
-        assert!(!timer.is_due(Time(104)) && timer.is_due(Time(105)));
         timer.restart();
-        assert!(!timer.is_due(Time(105)));
         assert_eq!(timer.due(Time(105)), Time(205));
     }
 }

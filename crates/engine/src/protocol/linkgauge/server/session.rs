@@ -214,6 +214,8 @@ impl SessionRegistry {
             planned_flows: self.planned_flows.clone(),
             memory: self.memory.clone(),
             has_started: AtomicBool::new(false),
+            open_loads: AtomicU32::new(0),
+            has_reported: AtomicBool::new(false),
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
             flow_threads: Wakers::default(),
@@ -244,6 +246,10 @@ pub(crate) struct ServerSession {
     planned_flows: PlannedFlows,
     memory: MemoryBudget,
     pub(crate) has_started: AtomicBool,
+    /// Flows of the load that have not ended, or not begun.
+    open_loads: AtomicU32,
+    /// The report was sent or is about to be, so it needs no request.
+    has_reported: AtomicBool,
     /// Shared threads with flows that wait for the start or the next stage.
     pub(crate) flow_threads: Wakers,
     stage: AtomicU8,
@@ -256,6 +262,9 @@ pub(crate) struct ServerSession {
     /// Recorded when the session has reported, or ends.
     pub(crate) load: OpenLoad,
 }
+
+/// Time between looks at the flows of a load, whose end is reported unasked.
+const REPORT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time between readings of the connections.
 const READING_INTERVAL: Duration = Duration::from_millis(100);
@@ -357,6 +366,8 @@ impl FlowSlot {
             // The link closes once no second descriptor is open.
             place.log = None;
             place.state = FlowState::Ended(flow, cost);
+            let is_load = !planned.plan.flows[self.flow_index].is_round_trip();
+            self.session.open_loads.fetch_sub(u32::from(is_load), Relaxed);
         }
     }
 }
@@ -389,6 +400,8 @@ impl ServerSession {
         let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
         let busy_poll = self.busy_poll_slots.take(&plan);
         let count = busy_poll.count;
+        let loads = plan.flows.iter().filter(|kind| !kind.is_round_trip()).count();
+        self.open_loads.store(loads as u32, Relaxed);
         let (plan, caps) = (Arc::new(plan), caps.clone());
         *planned = Some(SessionPlan { plan, flows, busy_poll, caps, _counted: counted, _memory: memory });
         Ok(count)
@@ -417,8 +430,42 @@ impl ServerSession {
     }
 
     pub(crate) fn has_running_flows(&self) -> bool {
-        let is_running = |place: &FlowEntry| matches!(place.state, FlowState::Running);
-        self.plan().as_ref().is_some_and(|planned| planned.flows.iter().any(is_running))
+        self.is_any_running(|_| true)
+    }
+
+    fn is_any_running(&self, of_kind: impl Fn(FlowKind) -> bool) -> bool {
+        self.plan().as_ref().is_some_and(|planned| {
+            let mut flows = planned.plan.flows.iter().zip(&planned.flows);
+            flows.any(|(kind, place)| matches!(place.state, FlowState::Running) && of_kind(*kind))
+        })
+    }
+
+    /// Whether the report can be made: no flow runs, but round trips beside a load may continue.
+    pub(crate) fn can_report(&self) -> bool {
+        let has_load = self.has_load();
+        !self.is_any_running(|kind| !has_load || !kind.is_round_trip())
+    }
+
+    fn has_load(&self) -> bool {
+        self.plan().as_ref().is_some_and(|planned| planned.plan.has_load())
+    }
+
+    /// When it is to be seen next whether the load has ended; never without one, or after the report.
+    pub(crate) fn next_report_check(&self, now: Time) -> Time {
+        let is_awaited =
+            self.has_started.load(Relaxed) && !self.has_reported.load(Relaxed) && self.has_load();
+        if is_awaited { now + REPORT_CHECK_INTERVAL } else { Time::NEVER }
+    }
+
+    /// Whether the report is to be sent unasked; only the first call returns true.
+    pub(crate) fn take_unasked_report(&self) -> bool {
+        let has_ended = self.has_load() && self.open_loads.load(Relaxed) == 0;
+        self.has_started.load(Relaxed) && has_ended && !self.has_reported.swap(true, Relaxed)
+    }
+
+    /// The report is a reply, so it is not sent unasked.
+    pub(crate) fn set_reported(&self) {
+        self.has_reported.store(true, Relaxed);
     }
 
     /// Bytes that all flows have moved so far.
