@@ -22,6 +22,11 @@ pub fn connect(endpoint: &Endpoint) -> TcpStream {
     stream
 }
 
+/// Whether a message replies to no request.
+fn is_unasked(number: u32, reply: &SessionReply) -> bool {
+    number == 0 && matches!(reply, SessionReply::Alive(_) | SessionReply::Report(_))
+}
+
 /// A control connection.
 pub struct RawClient {
     pub stream: TcpStream,
@@ -88,9 +93,13 @@ impl RawClient {
         let mut received = Vec::new();
         let mut chunk = [0; 4096];
         loop {
-            if let Some((number, reply, _)) =
+            if let Some((number, reply, used)) =
                 wire::decode_frame(&received, wire::MAX_JSON_BYTES).map_err(io::Error::other)?
             {
+                if is_unasked(number, &reply) {
+                    received.drain(..used);
+                    continue;
+                }
                 assert_eq!(number, self.number);
                 return Ok(reply);
             }
@@ -143,10 +152,17 @@ impl RawDatagrams {
 
     pub fn ask(&mut self, request: &SessionRequest) -> SessionReply {
         self.number += 1;
-        let reply = self.say(&wire::encode_frame(self.number, request));
-        let (number, reply, _) = wire::decode_frame(&reply, wire::MAX_JSON_BYTES).unwrap().unwrap();
-        assert_eq!(number, self.number);
-        reply
+        let mut reply = self.say(&wire::encode_frame(self.number, request));
+        loop {
+            let (number, message, _) = wire::decode_frame(&reply, wire::MAX_JSON_BYTES).unwrap().unwrap();
+            if !is_unasked(number, &message) {
+                assert_eq!(number, self.number);
+                return message;
+            }
+            reply = vec![0; 65_536];
+            let length = self.socket.recv(&mut reply).unwrap();
+            reply.truncate(length);
+        }
     }
 
     /// A request to open a session, with a challenge that the server has just given.

@@ -18,13 +18,12 @@ use alive_timer::AliveTimer;
 pub(super) use flow::is_connectionless;
 use flow::{Attachment, ServerFlow, max_duration};
 use flow_party::{FlowGrant, FlowParty};
-use memory_limits::LongRequest;
+use memory_limits::{CONNECTION_STATE_BYTES, LongRequest, MAX_REQUEST_BYTES_PER_FLOW, receive_bytes};
 use message_link::{MessageLinkState, ReceiverLiveness};
 pub(super) use plan_check::VALID_MESSAGE_RATES;
-use plan_check::granted_rate;
+use plan_check::{capabilities, granted_rate};
 use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry};
 
-use super::server_socket;
 use super::wire::{
     self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionRefusal, SessionReply, SessionRequest,
     SessionWireError,
@@ -121,17 +120,6 @@ impl Service for LinkgaugeService {
 /// for a thousand clients that do not read.
 const MAX_DATAGRAM_REPORT_BYTES: usize = 8 * 1024;
 const MAX_STREAM_REPORT_BYTES: usize = 32 * 1024;
-
-/// Input, output and state of a connection that is not a flow yet.
-const CONNECTION_STATE_BYTES: usize = 8 * 1024;
-
-/// Bytes of one message of a control connection.
-fn receive_bytes(caps: &Caps) -> usize {
-    caps.max_message_bytes.unwrap_or(65_536).min(65_536)
-}
-
-/// Maximum bytes of a request for each flow of its plan.
-const MAX_REQUEST_BYTES_PER_FLOW: usize = 16;
 
 /// A connection of any kind.
 struct LinkgaugeConnection {
@@ -533,19 +521,11 @@ impl LinkgaugeConnection {
     }
 }
 
-/// The kinds of flow and the further abilities of this version.
-fn capabilities() -> Vec<String> {
-    let kinds = FlowKind::ALL.iter().map(|kind| kind.name());
-    kinds.chain([server_socket::CAPABILITY, wire::LEAD_IN_CAPABILITY]).map(str::to_owned).collect()
-}
-
 impl Party for LinkgaugeConnection {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if self.output.is_empty() {
             self.report_unasked(now);
-        }
-        if self.output.is_empty() {
             self.keep_alive(now);
         }
         if self.output_sent < self.output.len() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::link::Caps;
 use crate::protocol::linkgauge::wire::SessionRefusal;
 use crate::protocol::{ServerLimits, max_session_connections};
 
@@ -70,6 +71,17 @@ impl Drop for LongRequest {
         self.0.fetch_sub(1, Relaxed);
     }
 }
+
+/// Input, output and state of a connection that is not a flow yet.
+pub(super) const CONNECTION_STATE_BYTES: usize = 8 * 1024;
+
+/// Bytes of one message of a control connection.
+pub(super) fn receive_bytes(caps: &Caps) -> usize {
+    caps.max_message_bytes.unwrap_or(65_536).min(65_536)
+}
+
+/// Maximum bytes of a request for each flow of its plan.
+pub(super) const MAX_REQUEST_BYTES_PER_FLOW: usize = 16;
 
 #[cfg(test)]
 mod tests {

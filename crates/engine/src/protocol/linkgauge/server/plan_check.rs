@@ -7,7 +7,7 @@ use crate::host::cpu;
 use crate::link::{Caps, Framing};
 use crate::protocol::ServerLimits;
 use crate::protocol::linkgauge::server_socket;
-use crate::protocol::linkgauge::wire::{FlowKind, ServerPlan, SessionRefusal};
+use crate::protocol::linkgauge::wire::{FlowKind, LEAD_IN_CAPABILITY, ServerPlan, SessionRefusal};
 
 /// Plausible message rates: from one in eleven days to more than any link carries.
 pub(crate) const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
@@ -84,6 +84,12 @@ fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
 fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
     let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
     Some(Duration::from_nanos(time))
+}
+
+/// The kinds of flow and the further abilities of this version.
+pub(super) fn capabilities() -> Vec<String> {
+    let kinds = FlowKind::ALL.iter().map(|kind| kind.name());
+    kinds.chain([server_socket::CAPABILITY, LEAD_IN_CAPABILITY]).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
