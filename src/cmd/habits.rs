@@ -103,6 +103,7 @@ static HABITS: &[Habit] = &[
     habit(MEASURING, &["-o", "--output", "--logfile"], "write --json FILE, --csv FILE or --html FILE"),
     habit(MEASURING, &["-S", "-Q", "--tos"], "write --dscp CLASS"),
     habit(MEASURING, &["-r"], "write --repeat N"),
+    habit(LATENCY, &["-v", "--verbose"], "write --each for a line per reply, --all for every figure"),
     habit(MEASURING, &["-v", "-V", "--verbose"], "write --notes or --all; --json FILE has every figure"),
     habit(MEASURING, &["-M", "--set-mss"], "leave it out: the kernel chooses the size of packets"),
     habit(MEASURING, &["--connect-timeout"], "write --timeout TIME"),

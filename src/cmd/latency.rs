@@ -36,6 +36,13 @@ pub struct Flags {
     /// The same as time between requests, like 10ms
     #[arg(long, short = 'i', help_heading = TRAFFIC, value_name = "TIME", group = "schedule", conflicts_with = "rate")]
     every: Option<Span>,
+    /// Print a line for each reply, as ping does; without --rate one request a second
+    ///
+    /// A line names the number of the request, the size and the round-trip time. Requests without a reply, late replies and
+    /// duplicates have lines, too; the warm-up has none. With --stamps a line also has the time between the stamps of this kernel.
+    /// Lines are left out and counted where printing is slower than the link. The measurement has one repetition.
+    #[arg(long, help_heading = OUTPUT)]
+    each: bool,
     /// With --rate: exponential gaps instead of equal ones
     #[arg(long, help_heading = TRAFFIC, requires = "schedule", hide_short_help = true)]
     poisson: bool,
@@ -176,6 +183,9 @@ fn with_icmp_where_no_server_is(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<E
     Ok(OneOrMany::Many(urls.as_slice().iter().map(replaced).collect::<Result<_>>()?))
 }
 
+/// The default rate of `--each`: that of ping.
+const RATE_OF_LINES: RateTarget<MessageRate> = RateTarget::Fixed(MessageRate(1.0));
+
 pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
     let mut ask = flags.ask;
     let is_ask = flags.case.protocol == "ask";
@@ -205,7 +215,7 @@ pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
     }
     protocol_options.extend(case.protocol_options.clone());
     let spec = CaseSpec {
-        rate: flags.rate.or(every),
+        rate: flags.rate.or(every).or(flags.each.then_some(RATE_OF_LINES)),
         poisson: Some(flags.poisson),
         seed: flags.seed,
         stamps: Some(flags.stamps),
@@ -214,5 +224,5 @@ pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
         ..case
     };
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims { expect, until })
+    run_spec(spec, &flags.case.plan, Aims { expect, until, prints_replies: flags.each })
 }

@@ -31,6 +31,7 @@ use super::input::read_text;
 use super::ip::IpFlags;
 use super::output::{OutputFlags, RunText, finish_all, is_dash};
 use super::progress::{ProgressDisplay, ProgressMode};
+use super::replies::ReplyPrinter;
 use super::signals::interrupt_flag;
 use super::stamp_cost::add_stamp_costs;
 use super::store::SaveFlags;
@@ -294,6 +295,8 @@ pub struct Aims {
     pub expect: Option<ExpectedResult>,
     /// The interval of its headline figure.
     pub until: Option<HalfWidth>,
+    /// Each reply has a line, so the measurement is not split into repetitions.
+    pub prints_replies: bool,
 }
 
 /// Half of an interval, as a share of the figure.
@@ -322,8 +325,9 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status>
     let plan = flags.plan_of(cases, flags.repeat())?;
     let plan = schedule::check(plan)?;
     let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
-    let plan = if flags.repeat.is_none() && until.is_none() { plan.split_into_repetitions() } else { plan };
-    let (run, status) = run_checked_plan(&plan, flags, until)?;
+    let is_whole = flags.repeat.is_some() || until.is_some() || aims.prints_replies;
+    let plan = if is_whole { plan } else { plan.split_into_repetitions() };
+    let (run, status) = run_checked_plan(&plan, flags, until, aims)?;
     let is_unusual =
         |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == WarningCode::Unusual);
     Ok(match (aims.expect, status) {
@@ -337,22 +341,43 @@ pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
     plan.title = flags.title.clone().or(plan.title);
-    Ok(run_checked_plan(&schedule::check(plan)?, flags, None)?.1)
+    Ok(run_checked_plan(&schedule::check(plan)?, flags, None, Aims::default())?.1)
 }
 
+/// The message for output that excludes `--each`.
+const REPLIES_CONFLICT: &str = "--each prints its lines on standard output: write other results to files (--json FILE), and leave out --quiet";
+
+/// Prints a line for each reply meanwhile, if the aims say so.
 fn run_checked_plan(
     plan: &CheckedPlan,
     flags: &PlanFlags,
     until: Option<Precision>,
+    Aims { prints_replies, .. }: Aims,
 ) -> Result<(Run, Status)> {
-    run_measurements(flags, |context| {
+    if prints_replies && (!flags.output.prints_text() || flags.events_on_stdout()) {
+        bail!(REPLIES_CONFLICT);
+    }
+    // The lines are the progress.
+    let progress = if prints_replies { ProgressMode::Off } else { flags.progress };
+    let flags = &PlanFlags { progress, ..flags.clone() };
+    let mut printed = Ok(());
+    let measured = run_measurements(flags, |context| {
+        let printer = prints_replies.then(|| ReplyPrinter::start(context)).transpose();
+        let printer = printer.unwrap_or_else(|error| {
+            printed = Err(error);
+            None
+        });
         let mut run = match until {
             Some(wanted) => schedule::run_until(plan, &wanted, context),
             None => schedule::run(plan, context),
         };
         add_stamp_costs(&mut run);
+        if let Some(printer) = printer {
+            printed = printer.finish();
+        }
         run
-    })
+    })?;
+    printed.map(|()| measured)
 }
 
 /// Measures by the flags of a plan, reports and saves.
@@ -448,6 +473,7 @@ fn measure_with(
         observer: &observer,
         token: read_token(flags.token_file.as_deref())?,
         raw,
+        replies: None,
         content,
         environment: host::facts(),
         connection_cache: Default::default(),

@@ -26,6 +26,7 @@ mod monitor;
 mod output;
 mod progress;
 mod prune;
+mod replies;
 mod reproduce;
 mod responsiveness;
 mod run;

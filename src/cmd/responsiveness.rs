@@ -91,5 +91,5 @@ pub fn run(flags: Flags) -> Result<Status> {
         anyhow::bail!("{}", super::WITHOUT_HTTP);
     }
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims { expect: None, until: None })
+    run_spec(spec, &flags.case.plan, Aims::default())
 }

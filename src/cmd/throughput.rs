@@ -149,5 +149,5 @@ pub fn run(flags: Flags) -> Result<Status> {
     let default_idle = if flags.until.is_some() { Span(Duration::ZERO) } else { default_idle_time(&spec) };
     spec.idle = flags.idle.or(Some(default_idle));
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims { expect: flags.expect, until: flags.until })
+    run_spec(spec, &flags.case.plan, Aims { expect: flags.expect, until: flags.until, ..Aims::default() })
 }

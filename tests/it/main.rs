@@ -62,6 +62,7 @@ mod peers;
 mod raw_client;
 mod redirect;
 mod repetitions;
+mod replies;
 mod report_files;
 mod reproduce;
 mod responsiveness;

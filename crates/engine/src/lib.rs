@@ -26,6 +26,11 @@
 //! (`workload/responsiveness/conductor.rs`), which starts the next connection and ends the measurement. It reads atomics that the other
 //! parties write; `algorithm.rs` decides without I/O. A server that sends begins with the first probe.
 //!
+//! # Lines while measuring
+//!
+//! `latency --each` prints what becomes of each request. The party stores events in a ring of fixed size (`sample/reply_log.rs`), one
+//! for each flow, and a thread of the command takes and prints them. Where it is behind, events are counted instead of stored.
+//!
 //! # Stamps of the kernel
 //!
 //! A link that was tuned for stamps (`Tuning::stamps`, `Caps::has_kernel_stamps`) puts the arrival of a message into its `Batch`.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::link::{Dialer, KeptLinks};
 use crate::protocol::ConnectionCache;
+use linkgauge_model::sample::{RawFile, ReplyLogs};
 use crate::workload::download::ContentSender;
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::{CaseResult, Environment, Failure, Figures, Run};
@@ -160,6 +161,8 @@ pub struct RunContext<'a> {
     pub token: Option<String>,
     /// File for every single sample.
     pub raw: Option<RawFile>,
+    /// Receives what becomes of each request of round trips, for a thread that prints it.
+    pub replies: Option<Arc<ReplyLogs>>,
     /// Receiver of the content of a download; takes the content of one case.
     pub content: Option<ContentSender>,
     /// Facts of this machine, for the document.
@@ -178,6 +181,7 @@ impl<'a> RunContext<'a> {
             observer,
             token: None,
             raw: None,
+            replies: None,
             content: None,
             environment: Map::new(),
             connection_cache: Arc::default(),

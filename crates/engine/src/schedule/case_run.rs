@@ -19,6 +19,9 @@ use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{
     ClientSession, ConnectContext, Flow, IdleTimes, Protocol, ProtocolError, ReadyCase, auto,
 };
+use linkgauge_model::sample::{
+    FlowProgress, LiveTimes, LoadWindow, RecordedTimes, Recorder, ReplySource, SharedRecording,
+};
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
 use linkgauge_model::clock::{Clock, Time};
@@ -66,6 +69,8 @@ pub(super) struct CaseRun {
     probe_progress: Mutex<Vec<Arc<FlowProgress>>>,
     /// Flows with raw samples so far.
     raw_flows: AtomicUsize,
+    /// Connections with a log of their replies so far, by endpoint.
+    connections: Mutex<BTreeMap<usize, usize>>,
     /// What many flows of one role and endpoint share, while they are made.
     shared: Mutex<BTreeMap<(FlowRole, usize), SharedRecording>>,
     /// The begin and the end of the load.
@@ -220,7 +225,7 @@ impl CaseRun {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
             case.progress_interval = split::progress_interval(&case);
         }
-        let (progress, upload_progress, probe_progress, raw_flows, shared) = Default::default();
+        let (progress, upload_progress, probe_progress, raw_flows, connections, shared) = Default::default();
         let window = Arc::new(LoadWindow::new(0));
         Ok(CaseRun {
             position,
@@ -230,6 +235,7 @@ impl CaseRun {
             upload_progress,
             probe_progress,
             raw_flows,
+            connections,
             shared,
             window,
         })
@@ -377,10 +383,28 @@ impl CaseRun {
                 recorder.watch_interval_percentiles();
             }
         }
+        if let Some(logs) = context.replies.as_ref().filter(|_| role == FlowRole::RoundTrip) {
+            recorder.reply_log = Some(logs.add(self.reply_source(port), case.load.is_one_of_many()));
+        }
         if role == FlowRole::Probe {
             recorder.watch_idle(self.window.clone());
         }
         recorder
+    }
+
+    /// The next connection to an endpoint, for the log of its replies.
+    fn reply_source(&self, port: usize) -> ReplySource {
+        let case = &self.case;
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = connections.entry(port).or_default();
+        *connection += 1;
+        ReplySource {
+            case: self.position.case,
+            endpoint: case.endpoints[port].to_string(),
+            message_bytes: case.load.message_bytes,
+            connection: (case.parallel > 1).then_some(*connection),
+            has_stamps: case.load.stamps,
+        }
     }
 
     /// Includes the progress of these flows in the display.

@@ -13,6 +13,7 @@ mod one_way;
 mod probe_log;
 mod queueing;
 mod raw;
+mod reply_log;
 mod stages;
 mod time_series;
 mod times;
@@ -35,9 +36,11 @@ pub use one_way::{CommonTime, OneWayDelays, ServerTimestamps};
 pub use probe_log::ProbeLog;
 pub use queueing::{QueueingDelay, set_queueing};
 pub use raw::{CollectedSamples, RawFile, RawSink};
-pub use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
-pub use time_series::TimeSeries;
-pub use time_series::append_entries;
+pub(crate) use reply_log::event_ns;
+pub use reply_log::{ReplyEvent, ReplyEventKind, ReplyLog, ReplyLogs, ReplySource};
+pub(crate) use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
+pub(crate) use time_series::TimeSeries;
+pub(crate) use time_series::append_entries;
 pub use times::{SharedRecording, TimeSamples};
 pub use transfer::TransferCounts;
 pub use window::{Window, WindowCounts};
@@ -198,7 +201,9 @@ pub struct Recorder {
     /// Only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
     /// Only where another thread judges the round trips while they are measured.
-    pub probe_log: Option<Arc<ProbeLog>>,
+    pub(crate) probe_log: Option<Arc<ProbeLog>>,
+    /// Only where another thread prints what becomes of each request.
+    pub(crate) reply_log: Option<Arc<ReplyLog>>,
     /// Only of the flow that conducted a measurement of responsiveness.
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
     /// Only of a capacity search: the highest rate of a second at the IP layer, in bits per second.
@@ -267,6 +272,7 @@ impl Recorder {
             initial_bytes: 0,
             idle: None,
             probe_log: None,
+            reply_log: None,
             responsiveness: None,
             capacity_bps: None,
             progress,
@@ -401,6 +407,14 @@ impl Recorder {
     pub fn finish(&mut self) {
         if let Some(delays) = &mut self.one_way_delays {
             delays.finish();
+        }
+    }
+
+    /// Notes what became of a request, where another thread prints it.
+    #[inline]
+    pub(crate) fn note(&self, sequence: u64, kind: ReplyEventKind, time_ns: u64) {
+        if let Some(log) = &self.reply_log {
+            log.push(sequence, kind, time_ns);
         }
     }
 

@@ -15,6 +15,9 @@ use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive};
 use crate::protocol::ProtocolError;
 use crate::workload::{Load, MovedBytes, ServerReport};
+use linkgauge_model::clock::Time;
+use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::Pacing;
 
 /// What the server granted.
 pub(super) struct GrantedPlan {

@@ -9,6 +9,7 @@ use super::window::{RequestSlot, RequestState, RequestWindow};
 use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, prefetch};
+use linkgauge_model::sample::{ProbePeriod, Recorder, ReplyEventKind, Sample, StageTimes, StampedEnds, event_ns};
 use crate::workload::pattern::Alphabet;
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
@@ -126,7 +127,8 @@ fn track_stages(
     }
     let ends = if codec.has_reply_stages() { StampedEnds::Both } else { StampedEnds::Local };
     recorder.stages = Some(Box::new(StageTimes::new(ends)));
-    Some(Box::new(StageTracker::new(ends, caps, u64::from(load.message_bytes))))
+    let tracker = StageTracker::new(ends, caps, u64::from(load.message_bytes));
+    Some(Box::new(tracker.with_reply_log(recorder.reply_log.clone())))
 }
 
 impl Pinger {
@@ -185,6 +187,7 @@ impl Pinger {
                 let recorder = self.recorder.of_period(lost.period);
                 recorder.record_loss(now);
                 recorder.record_missed_frame(sequence, lost.intended);
+                recorder.note(sequence, ReplyEventKind::Lost, event_ns(self.timeout));
             }
             self.codec.abandon(sequence);
             self.unanswered = self.unanswered.map(|unanswered| unanswered + 1);
@@ -237,6 +240,15 @@ impl Pinger {
         if !is_measured {
             return;
         }
+        let kind = match state {
+            RequestState::Waiting if corruption.bytes + corruption.messages > 0 => {
+                ReplyEventKind::CorruptReply
+            }
+            RequestState::Waiting => ReplyEventKind::Reply,
+            RequestState::Lost => ReplyEventKind::Late,
+            RequestState::Received => ReplyEventKind::Duplicate,
+        };
+        self.recorder.note(sequence, kind, sample.service_ns());
         let counts = &mut self.recorder.of_period(period).counts;
         match state {
             RequestState::Waiting => {
@@ -334,6 +346,9 @@ impl Party for Pinger {
             let recorder = self.recorder.of_period(period);
             if is_measured && recorder.first_instant.is_none() {
                 recorder.begin(at);
+                if let Some(log) = &recorder.reply_log {
+                    log.begin(self.window.next_sequence());
+                }
             }
             let state = RequestState::Waiting;
             self.window.begin_request(RequestSlot { intended, sent: at, state, is_measured, period });
@@ -464,6 +479,7 @@ impl Party for Pinger {
             if self.is_closed {
                 recorder.record_loss(slot.sent);
                 recorder.record_missed_frame(sequence, slot.intended);
+                recorder.note(sequence, ReplyEventKind::Closed, 0);
             } else {
                 // Stopped in the middle: this request is neither complete nor lost, so it does not count.
                 recorder.counts.sent -= 1;

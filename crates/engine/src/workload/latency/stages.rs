@@ -1,9 +1,11 @@
 //! Matches the kernel's stamps of requests and replies, and what the server reports, to round trips.
 
+use std::sync::Arc;
+
+use linkgauge_model::clock::Time;
 use crate::link::stamps::{SendPoint, SendStamp, SendStamps};
 use crate::link::{Caps, Framing};
-use linkgauge_model::clock::Time;
-use linkgauge_model::sample::{LocalStamps, RemoteStages, Sample, StageTimes, StampedEnds};
+use linkgauge_model::sample::{LocalStamps, RemoteStages, ReplyEventKind, ReplyLog, Sample, StageTimes, StampedEnds};
 
 /// Round trips whose stamps may still arrive. A power of two.
 const TRACKED: usize = 1024;
@@ -36,6 +38,8 @@ struct RoundTrip {
     sequence: u64,
     /// Whether the slot holds a round trip that is not recorded yet.
     is_open: bool,
+    /// Its own stamps are complete.
+    is_noted: bool,
     queued: Option<Time>,
     departed: Option<Time>,
     reply: Option<(Sample, Time)>,
@@ -56,6 +60,8 @@ pub(crate) struct StageTracker {
     sent_requests: u64,
     /// The stamps of a request should be there.
     must_read: bool,
+    /// Of the flow, where another thread prints each reply.
+    reply_log: Option<Arc<ReplyLog>>,
 }
 
 impl StageTracker {
@@ -69,7 +75,13 @@ impl StageTracker {
             request_bytes: request_bytes.max(1),
             sent_requests: 0,
             must_read: false,
+            reply_log: None,
         }
+    }
+
+    /// Notes the time between the stamps of each round trip as well.
+    pub(crate) fn with_reply_log(self, reply_log: Option<Arc<ReplyLog>>) -> StageTracker {
+        StageTracker { reply_log, ..self }
     }
 
     fn slot(&mut self, sequence: u64) -> Option<&mut RoundTrip> {
@@ -152,12 +164,16 @@ impl StageTracker {
 
     fn record_if_complete(&mut self, sequence: u64, times: &mut StageTimes) {
         let ends = self.ends;
+        let log = self.reply_log.clone();
         let Some(slot) = self.slot(sequence) else { return };
         let (Some((sample, arrived)), Some(queued), Some(departed)) =
             (slot.reply, slot.queued, slot.departed)
         else {
             return;
         };
+        if let Some(log) = log.filter(|_| !std::mem::replace(&mut slot.is_noted, true)) {
+            log.push(sequence, ReplyEventKind::Stamped, arrived.since(departed).as_nanos() as u64);
+        }
         let local = LocalStamps { queued, departed, arrived };
         let remote = match (ends, slot.remote, slot.sent_by_remote) {
             (StampedEnds::Local, ..) => None,
