@@ -27,12 +27,13 @@ use super::ip::IpFlags;
 use super::measure::{
     MeasuredRun, PlanFlags, measure, measure_with_content, one_or_many, report_and_save, run_status,
 };
-use super::output::{RunText, finish_all, is_dash};
+use super::output::{Messages, RunText, finish_all, is_dash};
 
 /// Download a file or a table from a data logger, and measure it
 ///
 /// The logger sends one chunk per request, so the round trip limits the rate: the time of each chunk stands beside the
-/// rate. The content goes to NAME.part until it is complete. After a lost link the download reconnects and continues.
+/// rate. The content goes to NAME.part until it is complete. After a lost link the download reconnects and continues. A later
+/// download of the file continues NAME.part, after the end of it was compared with the file of the logger.
 #[derive(Args, Clone)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub struct Flags {
@@ -231,7 +232,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.plan.check_output(usize::from(on_stdout))?;
     flags.plan.save.check()?;
     let (MeasuredRun { run, events }, kept) = match place {
-        Some(place) => download_to_file(&plan, &flags.plan, &place)?,
+        Some(place) => download_to_file(&plan, &flags.plan, &place, flags.file.is_some())?,
         None => (measure(&plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
     };
     let text = RunText::printed_if(!on_stdout && !flags.plan.events_on_stdout());
@@ -240,14 +241,19 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(run_status(&run))
 }
 
-/// Downloads to a file. The second result is true if the file was written.
+/// Downloads to a file; a file of the logger continues what an earlier download has left. The second result is true if the file
+/// was written.
 fn download_to_file(
     plan: &CheckedPlan,
     flags: &PlanFlags,
     place: &Path,
+    is_file: bool,
 ) -> Result<(MeasuredRun, Result<()>)> {
-    let (keeper, content) = DownloadWriter::create(place)?;
-    let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content));
+    let (keeper, content, partial) = DownloadWriter::create(place, is_file)?;
+    if flags.output.messages() == Messages::All {
+        keeper.print_resumption(partial.as_ref());
+    }
+    let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content), partial);
     let cut = |case: &CaseResult| case.effective.get(WHOLE_FACT).is_some_and(|whole| whole == false);
     let is_whole = |run: &Run| run.is_complete() && !run.cases.iter().any(cut);
     let whole = measured.as_ref().is_ok_and(|measured| is_whole(&measured.run));

@@ -22,7 +22,7 @@ use linkgauge::sample::RawFile;
 use linkgauge::schedule::{self, CheckedPlan, Precision, RunContext};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::verdict;
-use linkgauge::workload::download::ContentSender;
+use linkgauge::workload::download::{ContentSender, PartialContent};
 
 use super::Status;
 use super::device_changes::{ChangeFlags, DeviceChanges};
@@ -441,17 +441,21 @@ pub struct MeasuredRun {
 
 /// Runs a plan. The run also holds partial results.
 pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<MeasuredRun> {
-    measure_with_content(plan, flags, dialer, None)
+    measure_with_content(plan, flags, dialer, None, None)
 }
 
-/// The same; the content of a download goes to `content`.
+/// The same; the content of a download goes to `content`, which has this part of an earlier one.
 pub fn measure_with_content(
     plan: &CheckedPlan,
     flags: &PlanFlags,
     dialer: Dialer,
     content: Option<ContentSender>,
+    partial: Option<PartialContent>,
 ) -> Result<MeasuredRun> {
-    measure_with(flags, dialer, content, |context| schedule::run(plan, context))
+    measure_with(flags, dialer, content, |context| {
+        context.partial_content = partial;
+        schedule::run(plan, context)
+    })
 }
 
 /// Prepares a run by the flags, and lets `run` do it.
@@ -475,6 +479,7 @@ fn measure_with(
         raw,
         replies: None,
         content,
+        partial_content: None,
         environment: host::facts(),
         connection_cache: Default::default(),
         overhead_ns: Some(schedule::measure_overhead_ns()),

@@ -409,6 +409,73 @@ fn earlier_partial_files_stay_and_links_are_not_followed() {
 }
 
 #[test]
+fn a_later_download_continues_a_partial_file() {
+    let logger = logger(30_000, LoggerConfig::default());
+    let url = format!("pakbus://{}/1", place(&logger));
+    let (_directory, path) = target();
+    // In three runs, of which each continues the one before.
+    for (flags, kept) in
+        [(&["--volume", "10k"][..], None), (&["--volume", "5k"], Some(10_000)), (&[], Some(15_000))]
+    {
+        let got = download(&url, &path, flags);
+        assert_eq!(got.status, Some(0), "{}", got.stderr);
+        let case = figures(&path);
+        assert_eq!(case["effective"]["resumed_bytes"].as_u64(), kept, "{}", got.stderr);
+        let continues = kept.map_or(0, |_| 1);
+        assert_eq!(
+            got.stderr.matches("data.dat.part: continues after ").count(),
+            continues,
+            "{}",
+            got.stderr
+        );
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), generate_content(7, 30_000));
+    assert!(!partial(&path).exists());
+    // The rates are those of the last run: the rest, and the bytes that were compared.
+    assert_eq!(figures(&path)["delivered_bytes"], 15_000 + 4_096);
+}
+
+#[test]
+fn a_partial_file_of_another_file_is_kept() {
+    let logger = logger(30_000, LoggerConfig::default());
+    let url = format!("pakbus://{}/1", place(&logger));
+    let right = generate_content(7, 30_000);
+    let changed = [&right[..9_999], b"?"].concat();
+    let longer = [&right[..], b"more"].concat();
+    for wrong in [changed, longer, vec![1; 10], vec![7; 100_000]] {
+        let (_directory, path) = target();
+        std::fs::write(partial(&path), &wrong).unwrap();
+        let got = download(&url, &path, &[]);
+        assert_eq!(got.status, Some(2), "{}", got.stderr);
+        assert!(got.stderr.contains("were downloaded before: it has changed"), "{}", got.stderr);
+        assert_eq!(std::fs::read(partial(&path)).unwrap(), wrong);
+        assert!(!Path::new(&path).exists());
+    }
+    // One that has all of the file is complete; an empty one begins anew.
+    for right_so_far in [&right[..], b""] {
+        let (_directory, path) = target();
+        std::fs::write(partial(&path), right_so_far).unwrap();
+        let got = download(&url, &path, &[]);
+        assert_eq!(got.status, Some(0), "{}", got.stderr);
+        assert_eq!((std::fs::read(&path).unwrap(), partial(&path).exists()), (right.clone(), false));
+    }
+}
+
+#[test]
+fn a_partial_file_that_is_still_written_is_not_continued() {
+    let logger = logger(30_000, LoggerConfig::default());
+    let url = format!("pakbus://{}/1", place(&logger));
+    let (_directory, path) = target();
+    std::fs::write(partial(&path), "of another program").unwrap();
+    let other = std::fs::File::open(partial(&path)).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let got = download(&url, &path, &["--volume", "10k"]);
+    assert_eq!(got.status, Some(0), "{}", got.stderr);
+    assert!(got.stderr.contains("data.dat.2.part holds the first 10 000 bytes"), "{}", got.stderr);
+    assert_eq!(std::fs::read_to_string(partial(&path)).unwrap(), "of another program");
+}
+
+#[test]
 fn an_interrupted_download_stays_a_partial_file() {
     let logger =
         logger(100_000, LoggerConfig { command_time: Duration::from_millis(50), ..LoggerConfig::default() });

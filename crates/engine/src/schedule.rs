@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 
 use crate::link::{Dialer, KeptLinks};
 use crate::protocol::ConnectionCache;
-use linkgauge_model::sample::{RawFile, ReplyLogs};
-use crate::workload::download::ContentSender;
+use linkgauge_model::sample::RawFile;
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::{CaseResult, Environment, Failure, Figures, Run};
-use linkgauge_model::sample::RawFile;
+use linkgauge_model::sample::{RawFile, ReplyLogs};
 use linkgauge_model::warnings;
+use crate::workload::download::{ContentSender, PartialContent};
 
 mod accumulator;
 mod case_run;
@@ -165,6 +165,8 @@ pub struct RunContext<'a> {
     pub replies: Option<Arc<ReplyLogs>>,
     /// Receiver of the content of a download; takes the content of one case.
     pub content: Option<ContentSender>,
+    /// What that receiver has of an earlier download of the file.
+    pub partial_content: Option<PartialContent>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
     /// Connections that stay open between cases, of this run and others that share the cache.
@@ -183,6 +185,7 @@ impl<'a> RunContext<'a> {
             raw: None,
             replies: None,
             content: None,
+            partial_content: None,
             environment: Map::new(),
             connection_cache: Arc::default(),
             overhead_ns: None,

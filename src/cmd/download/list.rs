@@ -57,7 +57,8 @@ fn fetch_file(flags: &Flags) -> Result<(Run, Vec<u8>)> {
     let (content, chunks) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
         let gathered = scope.spawn(move || chunks.iter().flatten().collect());
-        let measured = measure_with_content(&plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
+        let measured =
+            measure_with_content(&plan, &flags.plan, Dialer::new(Clock::System), Some(content), None)?;
         measured.events?;
         let bytes = gathered.join().map_err(|_| anyhow!("the thread that gathers the list failed"))?;
         Ok((measured.run, bytes))

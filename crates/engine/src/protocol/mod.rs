@@ -16,7 +16,7 @@ use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
-use crate::workload::download::ContentSender;
+use crate::workload::download::{ContentSender, PartialContent};
 use crate::workload::{
     FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
 };
@@ -190,6 +190,8 @@ pub struct ConnectContext<'a> {
     pub connection_cache: &'a Arc<ConnectionCache>,
     /// Receiver of the content of a download, if it is saved.
     pub content: Option<&'a ContentSender>,
+    /// What that receiver has of an earlier download.
+    pub partial_content: Option<&'a PartialContent>,
     /// Makes the recorder of a flow from its role and the index of its endpoint.
     pub(crate) new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
 }

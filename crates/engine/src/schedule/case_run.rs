@@ -323,6 +323,7 @@ impl CaseRun {
             dialer: &self.dialer,
             token: context.token.as_deref(),
             content: context.content.as_ref(),
+            partial_content: context.partial_content.as_ref(),
             connection_cache: &context.connection_cache,
             new_recorder: &|role, port| self.new_recorder(context, role, port),
         };

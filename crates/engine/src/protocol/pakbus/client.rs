@@ -220,6 +220,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
                 context.dialer.now().0,
                 recorder,
             );
+            let party = party.resuming(context.partial_content.cloned());
             flows.push(Flow { role: FlowRole::Download, endpoint_index: port, link, party: Box::new(party) });
             continue;
         }

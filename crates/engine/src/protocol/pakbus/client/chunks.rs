@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct FileChunks {
     /// Maximum bytes of a chunk.
     chunk_bytes: u16,
+    /// The first byte to deliver.
+    first_offset: u64,
     /// The first byte that was never requested.
     next_offset: u64,
     /// Offsets and lengths to request again.
@@ -39,6 +41,7 @@ impl FileChunks {
         let (missing, ready) = (VecDeque::new(), BTreeMap::new());
         FileChunks {
             chunk_bytes: chunk.max(1),
+            first_offset: 0,
             next_offset: 0,
             missing_ranges: missing,
             delivered_bytes: 0,
@@ -49,7 +52,12 @@ impl FileChunks {
         }
     }
 
-    /// Number of delivered bytes.
+    /// The same without its first bytes.
+    pub(crate) fn starting_at(self, offset: u64) -> FileChunks {
+        FileChunks { first_offset: offset, next_offset: offset, delivered_bytes: offset, ..self }
+    }
+
+    /// Number of delivered bytes, with those before the first one.
     pub(crate) fn delivered_bytes(&self) -> u64 {
         self.delivered_bytes
     }
@@ -66,7 +74,7 @@ impl FileChunks {
 
     /// Number of bytes to deliver, if known.
     pub(crate) fn planned_bytes(&self) -> Option<u64> {
-        self.file_bytes.map(|size| size.min(self.end_offset))
+        self.file_bytes.map(|size| size.min(self.end_offset).saturating_sub(self.first_offset))
     }
 
     /// Whether the chunk at this offset is still missing.
@@ -174,6 +182,23 @@ mod tests {
         assert_eq!([count(0, true), count(99, true), count(250, true)], [1, 1, 3]);
         assert_eq!(count(200, true), 3, "only an empty reply shows that it has not grown");
         assert_eq!([count(200, false), count(250, false)], [3, 4]);
+    }
+
+    #[test]
+    fn a_file_can_be_read_from_its_middle() {
+        let mut chunks = FileChunks::new(100, Some(250), None).starting_at(130);
+        assert_eq!(chunks.planned_bytes(), Some(120));
+        assert_eq!([(); 2].map(|()| chunks.next_request()), [Some((130, 100)), Some((230, 100))]);
+        chunks.add_chunk(230, 100, vec![2; 20]);
+        assert_eq!(chunks.take_chunk(), None);
+        chunks.add_chunk(130, 100, vec![1; 100]);
+        assert_eq!((chunks.take_chunk(), chunks.take_chunk()), (Some(vec![1; 100]), Some(vec![2; 20])));
+        assert!(chunks.is_complete() && chunks.delivered_bytes() == 250);
+        // The file is shorter.
+        let mut chunks = FileChunks::new(100, Some(120), None).starting_at(130);
+        assert_eq!(chunks.next_request(), Some((130, 100)));
+        chunks.add_chunk(130, 100, Vec::new());
+        assert!(chunks.is_done());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::job::DownloadJob;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Fault, Link};
 use crate::protocol::pakbus::EMULATED_MARKER;
-use crate::workload::download::{ContentSender, WHOLE_FACT};
+use crate::workload::download::{ContentSender, PartialContent, RESUMED_FACT, WHOLE_FACT};
 use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::RequestCounts;
@@ -83,6 +83,12 @@ impl Downloader {
             now: Time(0),
             recorder,
         }
+    }
+
+    /// Continues a file after what an earlier download has left of it.
+    pub(crate) fn resuming(mut self, partial: Option<PartialContent>) -> Downloader {
+        self.job.resume(partial);
+        self
     }
 
     fn fail(&mut self, fault: Fault) {
@@ -156,7 +162,9 @@ impl Downloader {
             return self.handle_silence(now);
         }
         self.job.send_requests(&mut self.conversation, &self.recorder, now);
-        self.job.finish_if_done(&mut self.conversation, &self.recorder, now);
+        if let Err(fault) = self.job.finish_if_done(&mut self.conversation, &self.recorder, now) {
+            self.fail(fault);
+        }
     }
 }
 
@@ -256,6 +264,9 @@ impl Party for Downloader {
     fn on_ended(&mut self, _cost: PartyCost) {
         let mut server_facts = Map::new();
         server_facts.insert(WHOLE_FACT.to_owned(), self.job.is_complete().into());
+        if let Some(bytes) = self.job.resumed_bytes() {
+            server_facts.insert(RESUMED_FACT.to_owned(), bytes.into());
+        }
         if let Some(program) = self.job.program() {
             server_facts.insert("logger_os".to_owned(), program.os.clone().into());
             let emulated = program.result.contains(EMULATED_MARKER);

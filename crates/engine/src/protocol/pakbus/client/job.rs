@@ -14,12 +14,13 @@ use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
 use crate::protocol::pakbus::packet::LinkState;
 use crate::protocol::pakbus::reply::{FailureCode, LoggerProgram, LoggerReply};
 use crate::protocol::pakbus::{directory, table};
-use crate::workload::Load;
-use crate::workload::download::{RecordChecker, RecordStatus};
-use linkgauge_model::clock::Time;
 use linkgauge_model::plan::StopCondition;
+use linkgauge_model::clock::Time;
 use linkgauge_model::run::RecordCounts;
 use linkgauge_model::sample::{Recorder, Sample};
+use linkgauge_model::units::format_plural;
+use crate::workload::Load;
+use crate::workload::download::{PartialContent, RecordChecker, RecordStatus};
 
 /// Longest accepted list of files or tables: far more than loggers have.
 const MAX_LIST_BYTES: usize = 1 << 20;
@@ -74,6 +75,10 @@ pub(crate) struct DownloadJob {
     /// Received content to be delivered, in order; empty if it is not saved.
     pub(crate) content: VecDeque<Vec<u8>>,
     keeps_content: bool,
+    /// What an earlier download has left of the file.
+    partial: Option<PartialContent>,
+    /// The rest of its last bytes, with which the file has to begin.
+    uncompared: Vec<u8>,
 }
 
 impl DownloadJob {
@@ -92,7 +97,30 @@ impl DownloadJob {
             is_complete: false,
             content: VecDeque::new(),
             keeps_content: keeps,
+            partial: None,
+            uncompared: Vec::new(),
         }
+    }
+
+    /// Continues after what an earlier download has left of the file. A table begins anew.
+    pub(crate) fn resume(&mut self, partial: Option<PartialContent>) {
+        self.partial = partial.filter(|_| matches!(self.options.target, DownloadTarget::File(_)));
+        self.uncompared = self.partial.as_ref().map_or_else(Vec::new, |partial| partial.tail.clone());
+    }
+
+    /// Bytes of an earlier download that were continued, once their end was compared.
+    pub(crate) fn resumed_bytes(&self) -> Option<u64> {
+        self.partial.as_ref().filter(|_| self.uncompared.is_empty()).map(|partial| partial.bytes)
+    }
+
+    /// The fault of a file that does not continue what an earlier download has left.
+    fn other_file(&self) -> Fault {
+        Fault::UnexpectedData(format!(
+            "{} is not the file of which {} were downloaded before: it has changed. Rename or remove the partial file, or \
+             use another one (--output)",
+            self.options.target.name(),
+            format_plural(self.partial.as_ref().map_or(0, |partial| partial.bytes), "byte")
+        ))
     }
 
     /// Whether the current requests are the download itself.
@@ -188,9 +216,21 @@ impl DownloadJob {
     }
 
     /// Ends a download that has the whole file or table, or all that the plan wants.
-    pub(crate) fn finish_if_done(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
+    ///
+    /// # Errors
+    ///
+    /// The file ended before it had all that an earlier download has left.
+    pub(crate) fn finish_if_done(
+        &mut self,
+        conversation: &mut Conversation,
+        recorder: &Recorder,
+        now: Time,
+    ) -> Result<(), Fault> {
         let stopped = conversation.is_idle() && !self.may_request_more(recorder, now);
         match &self.stage {
+            DownloadStage::File(chunks) if chunks.is_done() && !self.uncompared.is_empty() => {
+                return Err(self.other_file());
+            }
             DownloadStage::File(chunks) if chunks.is_done() || stopped => {
                 self.is_complete = chunks.is_complete();
                 // A read after the end closes the file; otherwise the client must close it.
@@ -205,11 +245,12 @@ impl DownloadJob {
             DownloadStage::Table(collection) if collection.is_done() || stopped => {
                 self.is_complete = collection.is_done();
             }
-            _ => return,
+            _ => return Ok(()),
         }
         conversation.retain_commands(|_| false);
         conversation.queue_message(LinkState::FINISHED, 0, &LoggerCommand::Bye);
         self.stage = DownloadStage::Finished;
+        Ok(())
     }
 
     /// Handles a reply; returns `true` if it continued the download. The error is a refusal or a protocol violation.
@@ -237,7 +278,7 @@ impl DownloadJob {
                     return self.add_list_chunk(&fetch, data, conversation, recorder);
                 }
                 measured(data.len());
-                Ok(self.add_file_chunk(&fetch, data, conversation))
+                self.add_file_chunk(&fetch, data, conversation)
             }
             (
                 LoggerReply::Fetch { code: ReplyCode::DENIED, .. }
@@ -304,17 +345,23 @@ impl DownloadJob {
         fetch: &FetchRequest,
         data: Vec<u8>,
         conversation: &mut Conversation,
-    ) -> bool {
-        let DownloadStage::File(chunks) = &mut self.stage else { return false };
+    ) -> Result<bool, Fault> {
+        let DownloadStage::File(chunks) = &mut self.stage else { return Ok(false) };
         let further = !data.is_empty();
         chunks.add_chunk(fetch.offset, fetch.swath, data);
-        while let Some(data) = chunks.take_chunk() {
-            if self.keeps_content {
+        while let Some(mut data) = chunks.take_chunk() {
+            let compared = data.len().min(self.uncompared.len());
+            if data[..compared] != self.uncompared[..compared] {
+                return Err(self.other_file());
+            }
+            self.uncompared.drain(..compared);
+            data.drain(..compared);
+            if self.keeps_content && !data.is_empty() {
                 self.content.push_back(data);
             }
         }
         conversation.retain_commands(|offset| chunks.is_needed(offset));
-        further
+        Ok(further)
     }
 
     fn begin_list(&mut self) {
@@ -376,7 +423,10 @@ impl DownloadJob {
 
     fn begin_file(&mut self, size: Option<u64>, conversation: &mut Conversation) {
         self.transaction = conversation.allocate_transaction();
-        self.stage = DownloadStage::File(FileChunks::new(self.chunk_bytes, size, self.stop.volume_bytes));
+        let (begin, kept) =
+            self.partial.as_ref().map_or((0, 0), |partial| (partial.compared_from(), partial.bytes));
+        let end = self.stop.volume_bytes.map(|volume| volume.saturating_add(kept));
+        self.stage = DownloadStage::File(FileChunks::new(self.chunk_bytes, size, end).starting_at(begin));
     }
 
     fn begin_table(&mut self, station: &str) {
