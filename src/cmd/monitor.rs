@@ -401,7 +401,6 @@ fn describe(event: &MonitorEvent) -> String {
                 format_plural(*dropped_points, "older point")
             )
         }
-        other => format!("{other:?}"),
     }
 }
 

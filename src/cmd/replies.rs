@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// How long a reply waits for the stamps of the kernel.
 const MAX_STAMP_WAIT: Duration = Duration::from_millis(50);
 
-/// Prints what becomes of each request of a run.
+/// Prints the fate of each request of a run.
 pub struct ReplyPrinter {
     thread: JoinHandle<io::Result<()>>,
     should_end: Arc<AtomicBool>,

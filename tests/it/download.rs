@@ -451,7 +451,7 @@ fn a_partial_file_of_another_file_is_kept() {
         assert_eq!(std::fs::read(partial(&path)).unwrap(), wrong);
         assert!(!Path::new(&path).exists());
     }
-    // One that has all of the file is complete; an empty one begins anew.
+    // One that has all of the file is complete; an empty one begins from its start.
     for right_so_far in [&right[..], b""] {
         let (_directory, path) = target();
         std::fs::write(partial(&path), right_so_far).unwrap();

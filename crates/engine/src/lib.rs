@@ -28,7 +28,7 @@
 //!
 //! # Lines while measuring
 //!
-//! `latency --each` prints what becomes of each request. The party stores events in a ring of fixed size (`sample/reply_log.rs`), one
+//! `latency --each` prints the fate of each request. The party stores events in a ring of fixed size (`sample/reply_log.rs`), one
 //! for each flow, and a thread of the command takes and prints them. Where it is behind, events are counted instead of stored.
 //!
 //! # Stamps of the kernel

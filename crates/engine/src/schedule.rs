@@ -11,12 +11,11 @@ use serde_json::{Map, Value};
 
 use crate::link::{Dialer, KeptLinks};
 use crate::protocol::ConnectionCache;
-use linkgauge_model::sample::RawFile;
+use crate::workload::download::{ContentSender, PartialContent};
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::{CaseResult, Environment, Failure, Figures, Run};
 use linkgauge_model::sample::{RawFile, ReplyLogs};
 use linkgauge_model::warnings;
-use crate::workload::download::{ContentSender, PartialContent};
 
 mod accumulator;
 mod case_run;
@@ -161,7 +160,7 @@ pub struct RunContext<'a> {
     pub token: Option<String>,
     /// File for every single sample.
     pub raw: Option<RawFile>,
-    /// Receives what becomes of each request of round trips, for a thread that prints it.
+    /// Receives the fate of each request of round trips, for a thread that prints it.
     pub replies: Option<Arc<ReplyLogs>>,
     /// Receiver of the content of a download; takes the content of one case.
     pub content: Option<ContentSender>,
@@ -192,6 +191,7 @@ impl<'a> RunContext<'a> {
         }
     }
 
+    /// Whether the user has stopped the run.
     pub fn is_interrupted(&self) -> bool {
         self.dialer.cancel.load(Relaxed)
     }

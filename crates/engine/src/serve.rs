@@ -21,7 +21,7 @@ use linkgauge_model::endpoint::Endpoint;
 
 mod admission;
 mod builder;
-pub(crate) mod client_id;
+pub mod client_id;
 mod limited_party;
 mod pending;
 mod rate_limiter;

@@ -111,7 +111,7 @@ pub struct RejectedResult {
 }
 
 impl RejectedResult {
-    pub fn new(id: &str, why: String) -> RejectedResult {
+    pub(crate) fn new(id: &str, why: String) -> RejectedResult {
         // An id that is refused may be refused for its length.
         RejectedResult { id: id.chars().take(MAX_ID_CHARS).collect(), why }
     }

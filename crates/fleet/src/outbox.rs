@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{PlantedFile, check_companions};
+use linkgauge_store::{PlantedFile, check_companions};
 
 /// Results that wait, at most. Then the agent measures no more.
 pub(crate) const MAX_PENDING: u64 = 20_000;

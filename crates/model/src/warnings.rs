@@ -549,7 +549,7 @@ mod tests {
 
     #[test]
     fn a_load_that_stood_still_is_named() {
-        let mut run = crate::report::sample_runs::responsiveness();
+        let mut run = crate::run::sample_runs::responsiveness();
         let case = &mut run.cases[0];
         assert_eq!(load_stalled(case), None, "a retransmission");
         case.figures.responsiveness.as_mut().unwrap().longest_stall_ns = Some(2.03e9);

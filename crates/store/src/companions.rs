@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 
 /// SQLite would use this file, and another user can have written it.
 #[derive(Debug)]
-pub(crate) struct PlantedFile(pub(crate) PathBuf);
+pub struct PlantedFile(pub PathBuf);
 
 /// Refuses files that SQLite would roll back or write beside the database, if another user can have put them there: it follows
 /// links, and replays what such a file holds.
-pub(crate) fn check_companions(path: &Path) -> Result<(), PlantedFile> {
+///
+/// # Errors
+///
+/// Returns the first such file.
+pub fn check_companions(path: &Path) -> Result<(), PlantedFile> {
     // SQLite resolves the path as well.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let database = path.metadata().ok();

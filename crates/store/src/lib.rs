@@ -26,7 +26,7 @@ use linkgauge_model::run::{Run, RunError, is_valid_id, quote_id};
 
 pub mod document;
 
-pub(crate) use companions::{PlantedFile, check_companions};
+pub use companions::{PlantedFile, check_companions};
 pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
 pub use windows::{Incident, SeriesNumber, StoredWindow, TIERS, Tier};
 

@@ -235,7 +235,7 @@ impl TwinReport {
 }
 
 impl TwinRow {
-    pub fn new(figure: &TwinFigure, result: usize, case: &CaseResult) -> TwinRow {
+    pub(crate) fn new(figure: &TwinFigure, result: usize, case: &CaseResult) -> TwinRow {
         let value = figure.value(case);
         let deviation = value.and_then(|value| match (value, figure.published) {
             (0.0, 0.0) => Some(0.0),

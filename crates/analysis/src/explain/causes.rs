@@ -236,16 +236,21 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The link at an endpoint.
+    /// The link at an endpoint on another host.
     ///
     /// # Errors
     ///
     /// The endpoint is invalid.
-    pub fn new(endpoint: Endpoint, is_local: bool) -> Result<Target, link::LinkError> {
+    pub fn new(endpoint: Endpoint) -> Result<Target, link::LinkError> {
         let fail = |fault| link::LinkError::new(&endpoint, fault);
         let caps = link::endpoint_caps(&endpoint).map_err(fail)?;
         let options = link::find_transport(&endpoint).map_err(fail)?.options;
-        Ok(Target { endpoint, caps, is_local, options })
+        Ok(Target { endpoint, caps, is_local: false, options })
+    }
+
+    /// The same link, with where its server runs.
+    pub fn with_location(self, is_local: bool) -> Target {
+        Target { is_local, ..self }
     }
 
     /// Whether the transport has this option.
@@ -303,7 +308,7 @@ mod tests {
     #[test]
     fn links_differ_in_their_causes() {
         let applies = |url: &str, id: &str| {
-            let target = Target::new(url.parse().unwrap(), true).unwrap();
+            let target = Target::new(url.parse().unwrap()).unwrap().with_location(true);
             all().any(|(_, cause)| cause.id == id && (cause.applies)(&target))
         };
         assert!(applies("tcp://127.0.0.1:7333", "delayed_ack_nagle"));

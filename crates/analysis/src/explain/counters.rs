@@ -120,7 +120,7 @@ fn delays(case: &CaseResult) -> Vec<CountedCause> {
 
 /// The delayed acknowledgements of the host at this end. `None` for links that have none: then they are those of other programs.
 fn delayed_acknowledgement_count(case: &CaseResult, end: &EndEvidence) -> Option<u64> {
-    let target = Target::new(case.endpoint.parse().ok()?, false).ok()?;
+    let target = Target::new(case.endpoint.parse().ok()?).ok()?;
     end.counter("TcpExt.DelayedACKs").filter(|_| target.has_delayed_acknowledgements())
 }
 

@@ -286,8 +286,8 @@ pub fn explain_live(
     progress: &dyn Fn(&str, f64),
 ) -> Result<Explanation, LiveError> {
     let (started, began) = (wall_clock_date(), dialer.now());
-    let target = Target::new(options.endpoint.clone(), dialer.is_local(&options.endpoint));
-    let target = target.map_err(LiveError::invalid)?;
+    let target = Target::new(options.endpoint.clone());
+    let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
     let (case, can_resize) = base_case(options, &target)?;
     let (token, change_device) = (options.token.clone(), options.change_device.clone());
     let server = target.local_port().and_then(LocalServer::on_port);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::host::cpu::PinError;
+use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::run::{Failure, FailureKind};
 use linkgauge_model::units::format_period;
 

@@ -32,7 +32,11 @@ impl Hosts {
 
     /// The addresses of a name, in the order in which they are tried: families take turns, beginning with the resolver's choice
     /// (RFC 8305, 4), and an address that has answered comes first.
-    pub(crate) fn resolve(&self, name: &str, port: u16, now: Time) -> io::Result<Vec<SocketAddr>> {
+    ///
+    /// # Errors
+    ///
+    /// Fails as the resolver does: the name is unknown, or no server of names replies.
+    pub fn resolve(&self, name: &str, port: u16, now: Time) -> io::Result<Vec<SocketAddr>> {
         let known = self.with(name, |host| host.addresses.clone());
         let found: Vec<SocketAddr> = match known.is_empty() {
             true => (name, port).to_socket_addrs()?.collect(),

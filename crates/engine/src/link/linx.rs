@@ -107,6 +107,10 @@ const MAX_NAME_BYTES: usize = 107 - LOCAL_NAME_PREFIX.len();
 const LOCAL_NAME_PREFIX: &str = "linkgauge.linx/";
 
 /// The same endpoint with raw signals. Endpoints of other transports are returned unchanged.
+///
+/// # Errors
+///
+/// Fails if the options of the endpoint do not allow one more.
 pub fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     if ![TRANSPORT.scheme, ETHERNET_TRANSPORT.scheme].contains(&endpoint.scheme())
         || endpoint.option("raw").is_some()

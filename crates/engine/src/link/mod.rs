@@ -303,7 +303,7 @@ pub(crate) fn unacknowledged_time(link: &dyn Link) -> Option<Duration> {
 }
 
 /// The Internet address that the socket of a link is connected to.
-pub(crate) fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
+pub fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
     SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
 }
 

@@ -493,7 +493,7 @@ impl<M: Member> SharedThread<M> {
         Some(place)
     }
 
-    pub fn end(&mut self, index: u32, result: Result<(), Fault>) -> Option<Departure<M>> {
+    pub(crate) fn end(&mut self, index: u32, result: Result<(), Fault>) -> Option<Departure<M>> {
         let place = self.take(index)?;
         let cost = place.cost(&self.thread_use());
         let mut member = place.member;

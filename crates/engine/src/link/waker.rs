@@ -19,7 +19,7 @@ struct WakerState {
 }
 
 impl Waker {
-    pub fn new() -> Result<Waker, Fault> {
+    pub(crate) fn new() -> Result<Waker, Fault> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
         Ok(Waker(Arc::new(WakerState { event, should_sweep: AtomicBool::new(false) })))

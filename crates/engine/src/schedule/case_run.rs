@@ -19,16 +19,13 @@ use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{
     ClientSession, ConnectContext, Flow, IdleTimes, Protocol, ProtocolError, ReadyCase, auto,
 };
-use linkgauge_model::sample::{
-    FlowProgress, LiveTimes, LoadWindow, RecordedTimes, Recorder, ReplySource, SharedRecording,
-};
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
 use linkgauge_model::sample::{
-    FlowProgress, LiveTimes, LoadWindow, RecordedTimes, Recorder, SharedRecording,
+    FlowProgress, LiveTimes, LoadWindow, RecordedTimes, Recorder, ReplySource, SharedRecording,
 };
 use linkgauge_model::units::format_plural;
 

@@ -121,7 +121,7 @@ pub struct CheckedPlan {
     /// Each repetition is a part of the case, not the whole.
     pub(super) is_split: bool,
     pub(super) keep_going: bool,
-    pub cases: Vec<CheckedCase>,
+    pub(super) cases: Vec<CheckedCase>,
 }
 
 impl CheckedPlan {

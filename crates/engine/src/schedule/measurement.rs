@@ -114,7 +114,7 @@ impl fmt::Debug for MeasureError {
 }
 
 impl Measurement {
-    pub fn new(url: &str, workload: &str) -> Measurement {
+    pub(crate) fn new(url: &str, workload: &str) -> Measurement {
         let case = CaseSpec { workload: Some(workload.to_owned()), ..CaseSpec::default() };
         Measurement { url: url.to_owned(), case, repeat: 1, token: None }
     }
@@ -257,6 +257,7 @@ impl Measurement {
 pub struct FirstFailure(Mutex<Option<String>>);
 
 impl FirstFailure {
+    /// The reason; `None` if every case is complete.
     pub fn into_reason(self) -> Option<String> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,14 +9,16 @@ use crate::link::sender_identity;
 /// A sender without its port. All addresses of an IPv6 /64 network are one source, because a client usually has all of
 /// them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum ClientId {
+pub enum ClientId {
+    /// An address of IPv4, or the first of a /64 network.
     Address(IpAddr),
     /// A sender of another address family, or of this process.
     Other(Box<str>),
 }
 
 impl ClientId {
-    pub(crate) fn from_sender(from: &str) -> ClientId {
+    /// The source of a sender that its link calls `from`.
+    pub fn from_sender(from: &str) -> ClientId {
         match from.parse::<SocketAddr>().map(|from| from.ip().to_canonical()) {
             Ok(IpAddr::V6(address)) => {
                 let network = u128::from(address) & (u128::MAX << 64);
@@ -43,7 +45,7 @@ pub(crate) fn network_of(client: &ClientId) -> ClientId {
 
 /// Counts per source.
 #[derive(Default)]
-pub(crate) struct ClientQuotas(Mutex<HashMap<ClientId, usize>>);
+pub struct ClientQuotas(Mutex<HashMap<ClientId, usize>>);
 
 impl ClientQuotas {
     fn counts(&self) -> MutexGuard<'_, HashMap<ClientId, usize>> {
@@ -51,7 +53,7 @@ impl ClientQuotas {
     }
 
     /// Adds one for that source, unless it has `most`.
-    pub(crate) fn try_take(self: &Arc<ClientQuotas>, source: &ClientId, most: usize) -> Option<QuotaSlot> {
+    pub fn try_take(self: &Arc<ClientQuotas>, source: &ClientId, most: usize) -> Option<QuotaSlot> {
         let mut counts = self.counts();
         let count = counts.entry(source.clone()).or_default();
         (*count < most).then(|| {
@@ -62,7 +64,7 @@ impl ClientQuotas {
 }
 
 /// One unit of a source's count, released on drop.
-pub(crate) struct QuotaSlot {
+pub struct QuotaSlot {
     quotas: Arc<ClientQuotas>,
     client: ClientId,
 }

@@ -133,7 +133,7 @@ impl PendingConnections {
         })
     }
 
-    /// Of one network and in all, so many senders can be established.
+    /// Of one network and in all, this number of senders can be established.
     pub(crate) fn with_established(self, most: [usize; 2]) -> PendingConnections {
         PendingConnections { max_established: most, ..self }
     }
@@ -190,7 +190,7 @@ impl PendingConnections {
             established: None,
         });
         let has_evicted = self.evict_excess(room, source) > 0;
-        let candidate = (self.max_established[1] > 0).then_some(Candidate { since: now, messages: 0 });
+        let candidate = (self.max_established[1] > 0).then_some(UnprovenSender { since: now, messages: 0 });
         PendingSlot { pending: self.clone(), number, evicted: over, has_evicted, candidate }
     }
 
@@ -297,11 +297,11 @@ pub(crate) struct PendingSlot {
     /// Others had to leave for it.
     pub(crate) has_evicted: bool,
     /// Until it is established, where that is possible.
-    candidate: Option<Candidate>,
+    candidate: Option<UnprovenSender>,
 }
 
 /// A sender that can become established.
-struct Candidate {
+struct UnprovenSender {
     /// Its first message, or the last attempt.
     since: Time,
     messages: u32,

@@ -27,7 +27,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    pub fn new(bits_per_second: f64) -> RateLimiter {
+    pub(crate) fn new(bits_per_second: f64) -> RateLimiter {
         RateLimiter::with_slots(bits_per_second, TABLE_SLOTS)
     }
 

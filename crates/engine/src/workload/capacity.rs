@@ -47,7 +47,7 @@ fn default_size(caps: &Caps) -> u32 {
     PAYLOAD.min(caps.max_message_bytes.unwrap_or(PAYLOAD)) as u32
 }
 
-pub fn figures(measured: &MeasuredFlows) -> Figures {
+pub(crate) fn figures(measured: &MeasuredFlows) -> Figures {
     let mut figures = (throughput::WORKLOAD.figures)(measured);
     let found = measured.flows.iter().filter_map(|flow| flow.recorder.capacity_bps);
     figures.delivery.capacity_bps = found.reduce(|sum, more| sum + more);

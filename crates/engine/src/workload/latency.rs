@@ -69,7 +69,7 @@ fn method(load: &Load) -> String {
     format!("latency/1 {loop_}{stamps}")
 }
 
-pub fn figures(measured: &MeasuredFlows) -> Figures {
+pub(crate) fn figures(measured: &MeasuredFlows) -> Figures {
     super::merged_recorder(measured.flows, FlowRole::RoundTrip)
         .map_or_else(Figures::default, |all| all.latency_figures(measured.late_limits))
 }

@@ -17,13 +17,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use linkgauge_model::clock::Clock;
 use crate::client::HttpMeasurement;
 use crate::config::{CONFIG_PATH, ServerUrls};
 use crate::error::HttpError;
 use crate::runtime::{CHUNK_BYTES, poll_capacity};
 use crate::tls;
 use linkgauge_engine::link::{Dialer, remote_address, socket_settings};
+use linkgauge_model::clock::Clock;
 
 /// What the server may send before the client has read it: enough for 1 Gbit/s at 130 ms.
 const WINDOW_BYTES: u32 = 16 << 20;

@@ -37,6 +37,7 @@ pub struct CaseSpecError {
 }
 
 impl CaseSpecError {
+    /// An error of this key of a case.
     pub fn new(field: &'static str, what: impl Into<String>) -> CaseSpecError {
         CaseSpecError { field, what: what.into() }
     }

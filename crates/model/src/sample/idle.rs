@@ -86,7 +86,7 @@ impl LoadWindow {
     }
 
     #[inline]
-    pub fn period_at(&self, sent: Time) -> ProbePeriod {
+    pub(crate) fn period_at(&self, sent: Time) -> ProbePeriod {
         if sent.0 < self.begins_ns.load(Relaxed) {
             ProbePeriod::Before
         } else if sent.0 < self.ends_ns.load(Relaxed) {

@@ -36,11 +36,11 @@ pub use one_way::{CommonTime, OneWayDelays, ServerTimestamps};
 pub use probe_log::ProbeLog;
 pub use queueing::{QueueingDelay, set_queueing};
 pub use raw::{CollectedSamples, RawFile, RawSink};
-pub(crate) use reply_log::event_ns;
+pub use reply_log::event_ns;
 pub use reply_log::{ReplyEvent, ReplyEventKind, ReplyLog, ReplyLogs, ReplySource};
-pub(crate) use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
-pub(crate) use time_series::TimeSeries;
-pub(crate) use time_series::append_entries;
+pub use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
+pub use time_series::TimeSeries;
+pub use time_series::append_entries;
 pub use times::{SharedRecording, TimeSamples};
 pub use transfer::TransferCounts;
 pub use window::{Window, WindowCounts};
@@ -201,9 +201,9 @@ pub struct Recorder {
     /// Only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
     /// Only where another thread judges the round trips while they are measured.
-    pub(crate) probe_log: Option<Arc<ProbeLog>>,
-    /// Only where another thread prints what becomes of each request.
-    pub(crate) reply_log: Option<Arc<ReplyLog>>,
+    pub probe_log: Option<Arc<ProbeLog>>,
+    /// Only where another thread prints the fate of each request.
+    pub reply_log: Option<Arc<ReplyLog>>,
     /// Only of the flow that conducted a measurement of responsiveness.
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
     /// Only of a capacity search: the highest rate of a second at the IP layer, in bits per second.
@@ -412,7 +412,7 @@ impl Recorder {
 
     /// Notes what became of a request, where another thread prints it.
     #[inline]
-    pub(crate) fn note(&self, sequence: u64, kind: ReplyEventKind, time_ns: u64) {
+    pub fn note(&self, sequence: u64, kind: ReplyEventKind, time_ns: u64) {
         if let Some(log) = &self.reply_log {
             log.push(sequence, kind, time_ns);
         }

@@ -135,7 +135,7 @@ struct ClockRelation {
 }
 
 impl OneWayDelays {
-    pub fn new() -> OneWayDelays {
+    pub(crate) fn new() -> OneWayDelays {
         OneWayDelays {
             turnaround: TimeSamples::new(),
             network_time: TimeSamples::new(),

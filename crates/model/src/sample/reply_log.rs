@@ -107,13 +107,13 @@ impl ReplyLog {
     }
 
     /// The measurement begins with this request.
-    pub(crate) fn begin(&self, sequence: u64) {
+    pub fn begin(&self, sequence: u64) {
         self.first.store(sequence, Relaxed);
     }
 
     /// Stores an event, unless the reader is behind. Only the thread of the flow may call this.
     #[inline]
-    pub(crate) fn push(&self, sequence: u64, kind: ReplyEventKind, time_ns: u64) {
+    pub fn push(&self, sequence: u64, kind: ReplyEventKind, time_ns: u64) {
         let written = self.written.load(Relaxed);
         if written - self.read.load(Acquire) >= self.entries.len() as u64 {
             self.left_out.fetch_add(1, Relaxed);
@@ -154,7 +154,7 @@ pub struct ReplyLogs(Mutex<Vec<Arc<ReplyLog>>>);
 
 impl ReplyLogs {
     /// Adds a flow, before it is measured.
-    pub(crate) fn add(&self, source: ReplySource, is_one_of_many: bool) -> Arc<ReplyLog> {
+    pub fn add(&self, source: ReplySource, is_one_of_many: bool) -> Arc<ReplyLog> {
         let log = Arc::new(ReplyLog::new(source, if is_one_of_many { EVENTS_OF_MANY } else { EVENTS }));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(log.clone());
         log
@@ -167,7 +167,7 @@ impl ReplyLogs {
 }
 
 /// A time as an event has it.
-pub(crate) fn event_ns(time: Duration) -> u64 {
+pub fn event_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

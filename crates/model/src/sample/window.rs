@@ -34,7 +34,7 @@ pub struct WindowCounts {
 }
 
 impl WindowCounts {
-    pub fn add(&mut self, other: &WindowCounts) {
+    pub(crate) fn add(&mut self, other: &WindowCounts) {
         self.measured_ms += other.measured_ms;
         self.due += other.due;
         self.lost += other.lost;
@@ -68,7 +68,7 @@ impl Window {
         window
     }
 
-    pub fn add(&mut self, bin: Bin) {
+    fn add(&mut self, bin: Bin) {
         match self.bins.binary_search_by_key(&bin.index, |own| own.index) {
             Ok(at) => self.bins[at].count = self.bins[at].count.saturating_add(bin.count),
             Err(at) => self.bins.insert(at, bin),

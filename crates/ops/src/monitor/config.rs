@@ -335,7 +335,7 @@ impl Config {
         Config::new(watches, Vec::new())
     }
 
-    pub fn new(watches: Vec<Watch>, actions: Vec<Action>) -> Result<Config, ConfigError> {
+    pub(crate) fn new(watches: Vec<Watch>, actions: Vec<Action>) -> Result<Config, ConfigError> {
         if watches.is_empty() || watches.len() > MAX_WATCHES {
             return Err(ConfigError::Count(watches.len()));
         }

@@ -178,7 +178,7 @@ impl Live {
         self.push(LiveEvent { at: at.as_second(), link: None, text, run: None });
     }
 
-    pub fn push(&self, event: LiveEvent) {
+    pub(crate) fn push(&self, event: LiveEvent) {
         let mut inner = self.inner();
         inner.events.truncate(MAX_EVENTS - 1);
         inner.events.push_front(event);

@@ -55,7 +55,7 @@ pub struct Page {
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 impl Page {
-    pub fn new(media_type: &'static str, body: impl Into<Bytes>) -> Page {
+    pub(crate) fn new(media_type: &'static str, body: impl Into<Bytes>) -> Page {
         Page { media_type, policy: NOTHING.into(), body: body.into() }
     }
 }

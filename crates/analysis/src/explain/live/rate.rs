@@ -135,8 +135,8 @@ pub fn explain_rate(
     progress: &dyn Fn(&str, f64),
 ) -> Result<RateExplanation, LiveError> {
     let (started, began) = (wall_clock_date(), dialer.now());
-    let target = Target::new(options.endpoint.clone(), dialer.is_local(&options.endpoint));
-    let target = target.map_err(LiveError::invalid)?;
+    let target = Target::new(options.endpoint.clone());
+    let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
     let mut runner = RateBlocks::new(options, transfer, dialer, &target)?;
     progress("measuring the rate", 0.0);
     let screen = runner.run(&[], options.budget.mul_f64(SCREEN_SHARE).min(MAX_SCREEN_TIME))?;

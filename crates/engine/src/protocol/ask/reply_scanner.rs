@@ -97,7 +97,7 @@ impl PatternSearch {
         text::parse_bytes(text).map(PatternSearch::new)
     }
 
-    pub fn new(wanted: Vec<u8>) -> PatternSearch {
+    pub(crate) fn new(wanted: Vec<u8>) -> PatternSearch {
         let mut shorter = vec![0; wanted.len()];
         let mut matched = 0;
         for at in 1..wanted.len() {
@@ -207,7 +207,7 @@ impl ReplyScanner {
         ScanResult::Complete { used, is_expected: expected }
     }
 
-    pub fn push(&mut self, byte: u8) -> ByteResult {
+    fn push(&mut self, byte: u8) -> ByteResult {
         let index = self.scanned_bytes;
         self.scanned_bytes += 1;
         match &mut self.end {

@@ -244,7 +244,7 @@ impl TestStream {
         TestStream::new(making, StreamRole::Receiver)
     }
 
-    pub fn new(making: StreamParams, role: StreamRole) -> TestStream {
+    fn new(making: StreamParams, role: StreamRole) -> TestStream {
         let StreamParams { load, caps, index: number, test, counters_64bit, recorder } = making;
         let jitter = SharedJitter::default();
         let head = || Box::new(DatagramHeader::new(counters_64bit, jitter.clone()));

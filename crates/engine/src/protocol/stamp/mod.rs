@@ -249,7 +249,7 @@ pub(crate) struct StampCodec {
 }
 
 impl StampCodec {
-    pub fn new(
+    fn new(
         dialect: StampVariant,
         key: Option<HmacKey>,
         wall: WallClock,

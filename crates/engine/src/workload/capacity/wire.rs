@@ -16,7 +16,7 @@ pub(crate) const STATUS_BYTES: usize = 56;
 const LOAD_MAGIC: &[u8; 8] = b"LGcd\0\0\0\0";
 const STATUS_MAGIC: &[u8; 8] = b"LGcs\0\0\0\0";
 
-pub fn number(bytes: &[u8], index: usize) -> Option<u64> {
+pub(crate) fn number(bytes: &[u8], index: usize) -> Option<u64> {
     bytes.get(8 * index..8 * index + 8)?.try_into().ok().map(u64::from_be_bytes)
 }
 

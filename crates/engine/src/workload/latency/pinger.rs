@@ -9,14 +9,15 @@ use super::window::{RequestSlot, RequestState, RequestWindow};
 use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, prefetch};
-use linkgauge_model::sample::{ProbePeriod, Recorder, ReplyEventKind, Sample, StageTimes, StampedEnds, event_ns};
 use crate::workload::pattern::Alphabet;
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
 use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Pacing;
-use linkgauge_model::sample::{ProbePeriod, Recorder, Sample, StageTimes, StampedEnds};
+use linkgauge_model::sample::{
+    ProbePeriod, Recorder, ReplyEventKind, Sample, StageTimes, StampedEnds, event_ns,
+};
 
 /// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
 pub(super) const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use linkgauge_model::clock::Time;
 use crate::link::stamps::{SendPoint, SendStamp, SendStamps};
 use crate::link::{Caps, Framing};
-use linkgauge_model::sample::{LocalStamps, RemoteStages, ReplyEventKind, ReplyLog, Sample, StageTimes, StampedEnds};
+use linkgauge_model::clock::Time;
+use linkgauge_model::sample::{
+    LocalStamps, RemoteStages, ReplyEventKind, ReplyLog, Sample, StageTimes, StampedEnds,
+};
 
 /// Round trips whose stamps may still arrive. A power of two.
 const TRACKED: usize = 1024;

@@ -14,13 +14,13 @@ use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
 use crate::protocol::pakbus::packet::LinkState;
 use crate::protocol::pakbus::reply::{FailureCode, LoggerProgram, LoggerReply};
 use crate::protocol::pakbus::{directory, table};
-use linkgauge_model::plan::StopCondition;
+use crate::workload::Load;
+use crate::workload::download::{PartialContent, RecordChecker, RecordStatus};
 use linkgauge_model::clock::Time;
+use linkgauge_model::plan::StopCondition;
 use linkgauge_model::run::RecordCounts;
 use linkgauge_model::sample::{Recorder, Sample};
 use linkgauge_model::units::format_plural;
-use crate::workload::Load;
-use crate::workload::download::{PartialContent, RecordChecker, RecordStatus};
 
 /// Longest accepted list of files or tables: far more than loggers have.
 const MAX_LIST_BYTES: usize = 1 << 20;
@@ -102,7 +102,7 @@ impl DownloadJob {
         }
     }
 
-    /// Continues after what an earlier download has left of the file. A table begins anew.
+    /// Continues after what an earlier download has left of the file. A table begins from its start.
     pub(crate) fn resume(&mut self, partial: Option<PartialContent>) {
         self.partial = partial.filter(|_| matches!(self.options.target, DownloadTarget::File(_)));
         self.uncompared = self.partial.as_ref().map_or_else(Vec::new, |partial| partial.tail.clone());

@@ -10,7 +10,7 @@ use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::http2::tls::{Trust, client_config};
+use crate::tls::{Trust, client_config};
 
 const HOSTILE: &str = "127.0.0.2:0";
 const OTHER: &str = "127.0.0.3:0";
