@@ -161,8 +161,8 @@ pub struct PlanFlags {
     /// Run every case N times, in turn
     ///
     /// Each is a whole measurement. From 6 on the figures have intervals over the repetitions. Without this flag, a transfer is
-    /// measured once, with an interval from its time series, and latency splits its time into 10 repetitions on fresh
-    /// connections, unless connecting takes long.
+    /// measured once, with an interval from its time series, and latency splits its requests into 10 repetitions on fresh
+    /// connections, unless connecting takes long. With --time or --rate it is one measurement, without a gap.
     #[arg(long, help_heading = DURATION, value_name = "N")]
     pub repeat: Option<u32>,
     /// File with the token that the server requires [default: the variable LINKGAUGE_TOKEN]

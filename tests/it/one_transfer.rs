@@ -84,8 +84,7 @@ fn the_time_is_that_of_one_transfer_on_every_link() {
 
 #[test]
 fn round_trips_are_split_only_where_connecting_is_cheap() {
-    let latency =
-        |delay: &str| measure(&format!("mem://far?delay={delay}"), "workload = \"latency\"\ntime = \"2s\"");
+    let latency = |delay: &str| measure(&format!("mem://far?delay={delay}"), "workload = \"latency\"");
     let (near, _) = latency("100us");
     assert_eq!(near.repeats.len(), 10);
     let (far, elapsed) = latency("100ms");
@@ -94,6 +93,21 @@ fn round_trips_are_split_only_where_connecting_is_cheap() {
         "{:?}",
         far.requested
     );
-    assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(14), "{elapsed:?}");
     assert!(!far.is_split() && far.figures.counts.lost == 0);
+}
+
+#[test]
+fn a_schedule_and_a_given_time_have_no_gap() {
+    for (case, sent) in [("rate = \"20/s\"\ntime = \"60s\"", Some(1200)), ("time = \"2s\"", None)] {
+        let (result, _) = measure(
+            "mem://far?delay=2ms&jitter=1ms&type=message",
+            &format!("workload = \"latency\"\n{case}"),
+        );
+        assert!(result.repeats.is_empty() && !result.is_split(), "{case}");
+        assert!(sent.is_none_or(|sent| result.figures.counts.sent == sent), "{:?}", result.figures.counts);
+        let (median, interval) = (result.p50().unwrap(), result.figures.intervals["latency_ns.p50"]);
+        let half = interval.high / median.as_nanos() as f64 - 1.0;
+        assert!((0.08..0.2).contains(&half), "{case}: {half}");
+    }
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::idle::{Beside, IdleRecords};
-use self::intervals::{TransferSeries, busy_share, mean_round_trips, set_intervals, whole_parts};
+use self::intervals::{
+    TransferSeries, busy_share, mean_round_trips, set_intervals, set_round_trip_intervals, whole_parts,
+};
 use super::check::CheckedCase;
 use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
@@ -333,6 +335,9 @@ impl CaseAccumulator {
             protocol: case.protocol.name.to_owned(),
             workload: case.workload.name.to_owned(),
             direction: case.direction,
+        if self.requested.contains_key(ONE_REPETITION_FACT) {
+            set_round_trip_intervals(&mut figures);
+        }
             message_bytes: case.load.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,

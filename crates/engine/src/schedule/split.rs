@@ -1,7 +1,8 @@
 //! The default repetitions of a measurement: its time and messages are split among them.
 //!
 //! A single repetition shows nothing of what the next run would be like: connections, processes and the CPUs they run on
-//! change each time. Links with one user at a time stay open between repetitions (`link/kept.rs`), because opening a
+//! change each time. A schedule (`--rate`) and a given time are not split: what happens while a link is opened again would be
+//! in no figure. Links with one user at a time stay open between repetitions (`link/kept.rs`), because opening a
 //! port again can reset a device.
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::link::LinkRate;
 use crate::protocol::ReadyCase;
 use crate::workload::Load;
 use linkgauge_model::plan::StopCondition;
-use linkgauge_model::run::{ONE_REPETITION_FACT, SPLIT_FACT};
+use linkgauge_model::run::{ONE_REPETITION_FACT, SPLIT_FACT, UNTIL_FACT};
 use linkgauge_model::stats::MIN_INTERVAL_REPETITIONS;
 
 /// Enough for an interval, and for groups to show.
@@ -37,7 +38,7 @@ impl CheckedPlan {
     /// Splits each measurement into repetitions on fresh connections: together they take the time and the messages of
     /// one. A plan that cannot be split stays as it is, and its cases hold the reason.
     pub fn split_into_repetitions(mut self) -> CheckedPlan {
-        let parts: Result<Vec<u32>, &'static str> = self.cases().map(repetitions).collect();
+        let parts: Result<Vec<u32>, &'static str> = self.cases.iter().map(repetitions).collect();
         let set = |case: &mut CheckedCase, fact: &str, value| {
             case.requested.insert(fact.to_owned(), value);
         };
@@ -59,7 +60,8 @@ impl CheckedPlan {
 }
 
 /// The number of repetitions of a case, or why there is one only.
-fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
+fn repetitions(checked: &CheckedCase) -> Result<u32, &'static str> {
+    let case = &checked.ready;
     if !case.workload.has_repetitions || case.protocol.is_measured_whole {
         return Err("workload and protocol are measured as a whole");
     }
@@ -70,14 +72,20 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
         return Err("opening many connections again takes long");
     }
     let Load { stop, pacing, message_bytes, .. } = case.load;
+    if pacing.per_second().is_some() {
+        return Err("a schedule without a gap shows every stall");
+    }
+    let is_given = stop.time_ns.is_some() && stop != case.workload.default_stop;
+    if is_given && !checked.requested.contains_key(UNTIL_FACT) {
+        return Err("the time was given, and connecting again would leave gaps in it");
+    }
     let line = case.caps.iter().filter_map(|caps| caps.link_rate).reduce(slower);
     let messages = |count: u64| count / MIN_REPETITION_MESSAGES;
     let times = stop.time_ns.map(|time| {
         let time = Duration::from_nanos(time);
-        let per_second = pacing.per_second().map(|per_second| (time.as_secs_f64() * per_second) as u64);
-        let on_line = line.map(|line| line.bytes_in(time) / u64::from(message_bytes.max(1)));
-        let sent = per_second.into_iter().chain(on_line).map(messages);
-        sent.fold((time.as_nanos() / MIN_REPETITION_TIME.as_nanos()) as u64, u64::min)
+        let on_line = line.map(|line| messages(line.bytes_in(time) / u64::from(message_bytes.max(1))));
+        let of_time = (time.as_nanos() / MIN_REPETITION_TIME.as_nanos()) as u64;
+        on_line.map_or(of_time, |sent| sent.min(of_time))
     });
     let volumes = stop.volume_bytes.map(|bytes| {
         let time = line.map(|line| line.transmission_time(bytes).as_nanos() / MIN_REPETITION_TIME.as_nanos());
@@ -104,8 +112,7 @@ const SET_UP_ROUND_TRIPS: u32 = 4;
 /// the repetitions.
 pub(super) fn reason_against_parts(case: &ReadyCase, set_up: Duration, parts: u32) -> Option<&'static str> {
     let StopCondition { count, time_ns, min_time_ns, .. } = stop_of_whole(case);
-    let between = case.load.pacing.per_second().map_or(0.0, |per_second| 1.0 / per_second);
-    let per_message = (set_up / SET_UP_ROUND_TRIPS).as_secs_f64().max(between);
+    let per_message = (set_up / SET_UP_ROUND_TRIPS).as_secs_f64();
     let seconds = |ns: Option<u64>| ns.map(|ns| ns as f64 * 1e-9);
     let of_count = count.map(|count| (count as f64 * per_message).max(seconds(min_time_ns).unwrap_or(0.0)));
     let planned = of_count.into_iter().chain(seconds(time_ns)).reduce(f64::min)?;
@@ -173,19 +180,18 @@ mod tests {
         let latency =
             |more: &str| split(&format!("url = \"tcp://192.0.2.7\"\nworkload = \"latency\"\n{more}"));
         assert_eq!(latency(""), (10, None));
-        assert_eq!(latency("time = \"2s\""), (10, None));
-        assert_eq!(latency("time = \"400ms\""), (8, None));
         assert_eq!(latency("count = 70"), (7, None));
-        assert_eq!(latency("rate = \"10/s\"\ntime = \"9s\""), (9, None));
-        for short in ["count = 5", "time = \"100ms\"", "rate = \"1/s\"\ntime = \"10s\""] {
-            let (parts, reason) = latency(short);
-            assert!(parts == 1 && reason.unwrap().contains("short"), "{short}");
+        let (parts, reason) = latency("count = 5");
+        assert!(parts == 1 && reason.unwrap().contains("short"));
+        for (whole, why) in [("time = \"2s\"", "gap"), ("rate = \"100/s\"", "schedule without a gap")] {
+            let (parts, reason) = latency(whole);
+            assert!(parts == 1 && reason.unwrap().contains(why), "{whole}");
         }
         let (parts, reason) = split("url = \"tcp://192.0.2.7\"\nworkload = \"throughput\"");
         assert!(parts == 1 && reason.unwrap().contains("as a whole"));
         let serial = |more: &str| split(&format!("url = \"serial:///dev/ttyS0?baud=9600\"\n{more}"));
         assert_eq!(serial("workload = \"latency\""), (10, None));
-        assert_eq!(serial("workload = \"latency\"\nsize = 100\ntime = \"7s\""), (6, None));
+        assert_eq!(serial("workload = \"latency\"\nsize = 1000").0, 1);
     }
 
     #[test]
@@ -201,11 +207,9 @@ mod tests {
         let stop = of_part(&usual);
         let ends = |count, milliseconds| stop.is_reached(count, Duration::from_millis(milliseconds), 0);
         assert!(!ends(1000, 199) && ends(1000, 200) && !ends(999, 200) && ends(1, 1000));
-        for (more, milliseconds) in [("", 100), ("time = \"5s\"", 250)] {
-            let mut ready = plan(more).cases[0].ready.clone();
-            ready.load = load_of_repetition(&ready, 3, 10);
-            assert_eq!(progress_interval(&ready), Duration::from_millis(milliseconds), "{more}");
-        }
+        let mut ready = plan("").cases[0].ready.clone();
+        ready.load = load_of_repetition(&ready, 3, 10);
+        assert_eq!(progress_interval(&ready), Duration::from_millis(100));
         for given in ["count = 20_000", "time = \"5s\""] {
             assert_eq!(of_part(&plan(given)).min_time_ns, None, "{given}");
         }
@@ -218,14 +222,10 @@ mod tests {
             let plan = check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions();
             reason_against_parts(&plan.cases[0].ready, Duration::from_millis(4 * round_trip_ms), plan.repeat)
         };
-        for (more, longest) in
-            [("", 12), ("time = \"2s\"", 2), ("count = 3000", 200), ("rate = \"10/s\"\ntime = \"9s\"", 11)]
-        {
+        for (more, longest) in [("", 12), ("count = 3000", 200)] {
             assert_eq!(reason(more, longest), None, "{more}");
         }
-        for (more, shortest) in
-            [("", 13), ("time = \"2s\"", 3), ("count = 700", 5), ("rate = \"10/s\"\ntime = \"9s\"", 13)]
-        {
+        for (more, shortest) in [("", 13), ("count = 700", 5)] {
             assert!(reason(more, shortest).is_some(), "{more}");
         }
     }

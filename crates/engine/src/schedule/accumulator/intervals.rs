@@ -48,8 +48,30 @@ const HOST_LIMITED_DEVIATION: f64 = 0.05;
 /// From this share of the time on, the CPU of a program limits the rate.
 const HOST_LIMITED_SHARE: f64 = 0.4;
 
+/// The normal deviate of 95 %.
+const NORMAL_DEVIATE: f64 = 1.96;
+
 /// The same of the latency that a load adds. Within a run it varies far more than this.
 const ADDED_LATENCY_DEVIATION: f64 = 0.05;
+
+/// The same of a percentile of round trips: that of a host, which a link hardly ever exceeds.
+const ROUND_TRIP_DEVIATION: f64 = HOST_LIMITED_DEVIATION;
+
+/// The intervals of the percentiles of round trips that were measured once: those within the run, widened by what runs differ.
+pub(super) fn set_round_trip_intervals(figures: &mut Figures) {
+    for (name, get) in REPEATED.iter().filter(|(name, _)| name.starts_with("latency_ns.")) {
+        let within = figures.within_run_intervals.get(*name).copied();
+        let Some((value, own)) =
+            get(figures).zip(within).filter(|(value, own)| *value > 0.0 && own.low > 0.0)
+        else {
+            continue;
+        };
+        let reach = |share: f64| share.ln().abs().hypot(NORMAL_DEVIATE * ROUND_TRIP_DEVIATION).exp();
+        let interval =
+            Interval { low: value / reach(value / own.low), high: value * reach(own.high / value) };
+        figures.intervals.insert((*name).to_owned(), interval);
+    }
+}
 
 /// What is known of a single transfer beside its figures.
 #[derive(Default)]
