@@ -73,7 +73,9 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
             true => DrainTracker::for_upload(&case.load),
             false => DrainTracker::for_report(case.load.timeout),
         },
+        // The client ends a load with probes.
         longest_sending: planned_time(case.load.stop, case.load.warm_up)
+            .filter(|_| case.workload.traffic != TrafficKind::ProbedLoad)
             .map(|planned| planned.saturating_add(overtime(planned, case.load.flows))),
         lead_in: Duration::ZERO,
     };

@@ -122,9 +122,13 @@ pub struct RampUp {
     saturated_after: Option<usize>,
     intervals: usize,
     highest_bps: f64,
-    /// What had arrived when the goodput became stable, and at the end of the newest interval.
+    /// What had arrived when the goodput became stable.
     stable_from: Arrived,
-    newest: Arrived,
+    /// What had arrived at the ends of the newest intervals, the newest last.
+    arrived: [Arrived; AVERAGED_INTERVALS + 1],
+    /// The mean of the averaged intervals at whose end something had arrived, from byte to byte: time in which the link is dead at
+    /// the end is not part of it, and a stall in between is.
+    mean_bps: Option<f64>,
 }
 
 /// Payload of the load that has arrived, and when its newest byte did. Between two of them the rate is exact, however large the
@@ -148,8 +152,16 @@ impl RampUp {
     /// An interval has ended.
     pub fn end_interval(&mut self, arrived: Arrived, probes: RoundTripsPerMinute) -> Decision {
         self.intervals += 1;
-        let goodput_bps = (arrived.bytes - self.newest.bytes) as f64 * 8.0 / INTERVAL.as_secs_f64();
-        self.newest = arrived;
+        let newest = self.newest();
+        let goodput_bps = (arrived.bytes - newest.bytes) as f64 * 8.0 / INTERVAL.as_secs_f64();
+        self.arrived.rotate_left(1);
+        self.arrived[AVERAGED_INTERVALS] = arrived;
+        // Before the first byte, its begin is not known.
+        let oldest = self.arrived.into_iter().find(|arrived| arrived.bytes > 0);
+        if arrived.bytes > newest.bytes {
+            let mean_bps = oldest.and_then(|oldest| arrived.rate_bps_since(oldest));
+            self.mean_bps = mean_bps.or(self.mean_bps).or(Some(goodput_bps));
+        }
         self.goodput_bps.push(goodput_bps);
         let has_risen = goodput_bps > RISEN_FACTOR * self.highest_bps;
         self.highest_bps = self.highest_bps.max(goodput_bps);
@@ -179,10 +191,14 @@ impl RampUp {
         self.saturated_after.map(|index| index + 1)
     }
 
+    fn newest(&self) -> Arrived {
+        self.arrived[AVERAGED_INTERVALS]
+    }
+
     /// The mean since it was stable; before, that of the last intervals.
     fn goodput_bps(&self) -> Option<f64> {
-        let stable = self.saturated_after.and_then(|_| self.newest.rate_bps_since(self.stable_from));
-        stable.or_else(|| self.goodput_bps.newest())
+        let stable = self.saturated_after.and_then(|_| self.newest().rate_bps_since(self.stable_from));
+        stable.or(self.mean_bps)
     }
 
     /// The result, with the round trips of the last intervals and the connections that carried the load. After saturation
@@ -274,6 +290,25 @@ mod tests {
             (figures.goodput_confidence, figures.rpm_confidence),
             (Confidence::High, Confidence::High)
         );
+    }
+
+    /// The goodput of a link of 10 Mbit/s, of which this many bytes have arrived by these times.
+    fn goodput_mbps(arrived: &[(u64, u64)]) -> f64 {
+        let mut ramp = RampUp::default();
+        for &(megabits, ms) in arrived {
+            let arrived = Arrived { bytes: megabits * 125_000, at: Time(ms * 1_000_000) };
+            ramp.end_interval(arrived, RoundTripsPerMinute::default());
+        }
+        ramp.figures(RoundTripsPerMinute::default(), 1).goodput_bps.unwrap() / 1e6
+    }
+
+    #[test]
+    fn a_dead_end_does_not_lower_the_goodput_and_a_stall_does_not_raise_it() {
+        let dead = [(9, 1000), (19, 2000), (29, 3000), (31, 3200), (31, 3200), (31, 3200), (31, 3200)];
+        assert!((goodput_mbps(&dead) - 10.0).abs() < 1e-9);
+        // What had queued during the stall arrives at once.
+        let stalled = [(9, 1000), (19, 2000), (20, 2100), (20, 2100), (40, 4100), (49, 5000), (59, 6000)];
+        assert!(goodput_mbps(&stalled) <= 10.0 + 1e-9, "{}", goodput_mbps(&stalled));
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub(crate) struct LoadConnection {
 const CLOSED_WHILE_IDLE: &str = "it was closed while it was idle, before its part of the load: a device on the path drops idle \
                                  connections. Use fewer connections (--parallel)";
 
+/// Time within which all connections to a server that has ended are closed.
+const ALL_CLOSED_TIME: Duration = Duration::from_secs(1);
+
 impl LoadConnection {
     fn is_running(&self) -> bool {
         self.state.is_running(self.index)
@@ -47,11 +50,14 @@ impl LoadConnection {
         if self.is_stalled(now) { Step::Fail(Fault::TimedOut) } else { Step::Done }
     }
 
-    /// Why the measurement ends with a connection that was closed.
-    fn closed_fault(&self) -> Fault {
+    /// How the measurement goes on with a connection that was closed at this time. A server that ends closes the connections
+    /// of the load as well, and those end the measurement.
+    fn closed_step(&self, closed_at: Time, now: Time) -> Step<'static> {
+        let until = closed_at + ALL_CLOSED_TIME;
         match self.is_running() {
-            true => Fault::Closed,
-            false => Fault::EndedEarly(CLOSED_WHILE_IDLE.to_owned()),
+            true => Step::Fail(Fault::Closed),
+            false if now < until => Step::Sleep((now + POLL_INTERVAL).min(until)),
+            false => Step::Fail(Fault::EndedEarly(CLOSED_WHILE_IDLE.to_owned())),
         }
     }
 
@@ -211,6 +217,7 @@ pub(crate) struct LoadReceiver {
     batch: Batch,
     reader: BlockReader,
     fault: Option<Fault>,
+    closed_at: Option<Time>,
     position: u64,
     recorder: Recorder,
 }
@@ -223,6 +230,7 @@ impl LoadReceiver {
             batch: Batch::new(RECEIVE_BYTES, 1),
             reader: BlockReader::default(),
             fault: None,
+            closed_at: None,
             position: 0,
             connection,
             recorder,
@@ -240,6 +248,9 @@ impl Party for LoadReceiver {
         }
         if self.connection.state.is_over() || self.connection.is_stalled(now) {
             return self.connection.end_step(now);
+        }
+        if let Some(closed_at) = self.closed_at {
+            return self.connection.closed_step(closed_at, now);
         }
         Step::Receive { into: &mut self.batch, until: now + POLL_INTERVAL }
     }
@@ -264,8 +275,9 @@ impl Party for LoadReceiver {
 
     fn on_timeout(&mut self, _now: Time) {}
 
-    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        Err(self.connection.closed_fault())
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.closed_at = Some(now);
+        Ok(())
     }
 
     fn on_ended(&mut self, _cost: PartyCost) {
@@ -333,7 +345,7 @@ pub(crate) struct ReplyReceiver {
     batch: Batch,
     reader: BlockReader,
     is_looped: bool,
-    is_closed: bool,
+    closed_at: Option<Time>,
     over_since: Option<Time>,
     fault: Option<Fault>,
 }
@@ -350,7 +362,7 @@ impl ReplyReceiver {
             batch: Batch::new(RECEIVE_BYTES, 1),
             reader: BlockReader::default(),
             is_looped: false,
-            is_closed: false,
+            closed_at: None,
             over_since: None,
             fault: None,
             probes: OwnProbes::new(connection, conductor, recorder),
@@ -371,7 +383,7 @@ impl ReplyReceiver {
         let since = *self.over_since.get_or_insert(now);
         // A link that was silent for the timeout before the end brings no reply.
         let is_silent = now > since + load.timeout || state.is_stalled(now, load.timeout);
-        self.is_closed || load_probes.have_all_replies() || is_silent
+        self.closed_at.is_some() || load_probes.have_all_replies() || is_silent
     }
 }
 
@@ -387,8 +399,8 @@ impl Party for ReplyReceiver {
         if self.has_ended(now) {
             return Step::Done;
         }
-        if self.is_closed {
-            return Step::Fail(self.probes.connection.closed_fault());
+        if let Some(closed_at) = self.closed_at {
+            return self.probes.connection.closed_step(closed_at, now);
         }
         let until = if self.over_since.is_some() { now + POLL_INTERVAL } else { due };
         Step::Receive { into: &mut self.batch, until }
@@ -417,8 +429,8 @@ impl Party for ReplyReceiver {
 
     fn on_timeout(&mut self, _now: Time) {}
 
-    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        self.is_closed = true;
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.closed_at = Some(now);
         Ok(())
     }
 
@@ -534,8 +546,15 @@ mod tests {
     fn a_connection_that_is_closed_before_its_load_says_so() {
         let mut idle = receiver(1, 1);
         idle.on_closed(Time(1)).unwrap();
-        let Step::Fail(Fault::EndedEarly(why)) = idle.next_step(Time(1)) else { panic!("it is closed") };
+        assert!(matches!(idle.next_step(Time(1)), Step::Sleep(_)), "others may be closed as well");
+        let later = Time(1) + ALL_CLOSED_TIME;
+        let Step::Fail(Fault::EndedEarly(why)) = idle.next_step(later) else { panic!("it is closed") };
         assert_eq!(why, CLOSED_WHILE_IDLE);
+        let mut with_all = receiver(1, 1);
+        with_all.on_closed(Time(1)).unwrap();
+        assert!(matches!(with_all.next_step(Time(1)), Step::Sleep(_)));
+        with_all.probes.connection.state.end();
+        assert!(matches!(with_all.next_step(later), Step::Done), "the server has ended");
         let mut running = receiver(2, 1);
         running.on_closed(Time(1)).unwrap();
         assert!(matches!(running.next_step(Time(1)), Step::Fail(Fault::Closed)));

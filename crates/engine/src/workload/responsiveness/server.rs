@@ -57,6 +57,8 @@ pub struct ProbedReceiver {
     connection: ConnectionState,
     replies: Vec<u8>,
     next_count: Time,
+    /// What the last count said.
+    counted: u64,
     block_bytes: u64,
 }
 
@@ -70,6 +72,7 @@ impl ProbedReceiver {
             connection: ConnectionState::new(load, RECEIVE_BYTES, recorder),
             replies: Vec::with_capacity(MAX_PENDING_REPLY_BYTES),
             next_count: Time(0),
+            counted: 0,
             block_bytes: block_bytes(load) as u64,
         }
     }
@@ -77,6 +80,15 @@ impl ProbedReceiver {
     /// Bytes received so far.
     pub fn position(&self) -> u64 {
         self.connection.position
+    }
+
+    /// Counts what has arrived, unless a count was sent a moment ago.
+    fn count(&mut self, now: Time) {
+        let has_room = self.replies.len() + HEADER_BYTES <= MAX_PENDING_REPLY_BYTES;
+        if now >= self.next_count && self.connection.position > self.counted && has_room {
+            (self.next_count, self.counted) = (now + COUNT_INTERVAL, self.connection.position);
+            self.replies.extend_from_slice(&BlockHeader::count(self.counted).encode());
+        }
     }
 
     /// The last received batch.
@@ -99,7 +111,9 @@ impl Party for ProbedReceiver {
             return Step::Send { bytes: &self.replies, message: self.replies.len() };
         }
         // A connection may starve beside others, and a client that has left is stopped by the limits of the server.
-        Step::Receive { into: &mut self.connection.batch, until: Time::NEVER }
+        let is_counted = self.counted == self.connection.position;
+        let until = if is_counted { Time::NEVER } else { self.next_count };
+        Step::Receive { into: &mut self.connection.batch, until }
     }
 
     fn on_sent(&mut self, bytes: usize, _at: Time) {
@@ -130,13 +144,13 @@ impl Party for ProbedReceiver {
             self.connection.position += bytes;
             self.connection.recorder.record_delivery(now, blocks, bytes);
         }
-        if now >= self.next_count && self.replies.len() + HEADER_BYTES <= MAX_PENDING_REPLY_BYTES {
-            self.next_count = now + COUNT_INTERVAL;
-            self.replies.extend_from_slice(&BlockHeader::count(self.connection.position).encode());
-        }
+        self.count(now);
     }
 
-    fn on_timeout(&mut self, _now: Time) {}
+    /// The rest of a burst is counted as well.
+    fn on_timeout(&mut self, now: Time) {
+        self.count(now);
+    }
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.connection.is_closed = true;
