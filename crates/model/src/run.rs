@@ -71,6 +71,12 @@ pub const SERIES_FACT: &str = "series";
 /// Value of [`SERIES_FACT`]: those that the server received.
 pub const RECEIVED_SERIES: &str = "received";
 
+/// Effective setting: the largest packet that the path carries, as far as the kernel knows.
+pub const PATH_MTU_FACT: &str = "path_mtu_bytes";
+
+/// Effective setting: the router that has reported it.
+pub const MTU_REPORTER_FACT: &str = "path_mtu_reported_by";
+
 /// Effective setting: the threads of the client, if its flows share them.
 pub const CLIENT_THREADS_FACT: &str = "client_threads";
 

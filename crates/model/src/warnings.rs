@@ -5,6 +5,7 @@
 mod cpu;
 mod host_busy;
 mod marks;
+mod path_mtu;
 mod radio;
 mod repetitions;
 mod replies;
@@ -51,6 +52,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         beyond_line(case),
         receiver_socket_drops(case),
         marks::marks_changed(case),
+        path_mtu::divided(case),
         stamps::unstamped(case),
         load_stalled(case),
         missed_sends(case),

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::Socket;
 
-use super::reachability::{ignore_reports, keep_weightier, silent_fault, socket_fault};
+use super::reachability::{connect_fault, ignore_reports, keep_weightier, silent_fault, socket_fault};
 use super::{Fault, OpenContext, internet};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -83,7 +83,7 @@ pub fn begin(socket: Socket, address: SocketAddr) -> Result<Socket, Fault> {
     socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
-            return Err(socket_fault(&socket, "connect", error));
+            return Err(connect_fault(&socket, address, error));
         }
         _ => {}
     }

@@ -296,7 +296,7 @@ impl Dialer {
     }
 
     /// Whether the endpoint is one of datagrams to another host.
-    fn can_be_silent(&self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn can_be_silent(&self, endpoint: &Endpoint) -> bool {
         let is_datagram = |caps: Caps| !caps.is_reliable && caps.framing == Framing::Message;
         internet::is_internet(endpoint)
             && endpoint_caps(endpoint).is_ok_and(is_datagram)

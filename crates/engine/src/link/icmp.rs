@@ -19,13 +19,13 @@ use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
 use super::ip_family::IpFamily;
 use super::party::Tuning;
-use super::reachability::ask_for_reports;
+use super::reachability::{ask_for_reports, connect_fault, socket_fault};
 use super::serial_line::PortControl;
 use super::socket::{BufferOptions, IoDirection, SocketLink};
 use super::stamps::SendStamps;
 use super::{
     Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, LinkStatus, OpenContext, Transport,
-    UnpacedScope, endpoint_caps, fallback, internet, sys,
+    UnpacedScope, endpoint_caps, fallback, internet,
 };
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
@@ -210,7 +210,7 @@ fn connect_socket(
     }
     ask_for_reports(&socket, address.ip())?;
     options.ip.bind(&socket, address)?;
-    socket.connect(&address.into()).map_err(Fault::system("connect"))?;
+    socket.connect(&address.into()).map_err(|error| connect_fault(&socket, address, error))?;
     Ok((socket, kind))
 }
 
@@ -311,19 +311,10 @@ impl IcmpLink {
         }
     }
 
-    /// The meaning of a failed call; the system may hold an ICMP error with the reason. `None`: a temporary
-    /// condition.
-    fn explain_fault(&self, fault: Fault) -> Option<Fault> {
-        let Fault::System { .. } = &fault else { return Some(fault) };
-        let Some(error) = sys::take_delivery_error(&self.inner.socket, self.family) else {
-            return Some(fault);
-        };
-        if error.is_too_big() {
-            // The kernel has learnt the path MTU, and fragments later packets.
-            return None;
-        }
-        let own = self.inner.socket.local_addr().ok().and_then(|local| local.as_socket());
-        Some(error.into_fault(own.map(|own| own.ip())).unwrap_or(fault))
+    /// The meaning of a failed call; the system may hold an ICMP error with the reason.
+    fn explain_fault(&self, fault: Fault) -> Fault {
+        let Fault::System { operation, source } = fault else { return fault };
+        socket_fault(&self.inner.socket, operation, source)
     }
 }
 
@@ -401,22 +392,17 @@ impl Link for IcmpLink {
         self.inner.check_length(bytes.len())?;
         let sequence = self.sent_requests.next_sequence.load(Relaxed);
         write_request(&mut self.request_buffer, self.family, self.identifier, sequence, bytes);
-        loop {
-            let request = &self.request_buffer;
-            let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
-                let flags = blocking.send_flags();
-                // Stored before the request is sent: another handle may receive the reply.
-                self.sent_requests.next_sequence.store(sequence.wrapping_add(1), Relaxed);
-                self.sent_requests.total.fetch_add(1, Relaxed);
-                send(socket, request, flags | SendFlags::NOSIGNAL)
-            });
-            match sent {
-                Ok(_) => return Ok(bytes.len()),
-                Err(fault) => match self.explain_fault(fault) {
-                    Some(fault) => return Err(self.inner.map_too_long(fault, bytes.len())),
-                    None => continue,
-                },
-            }
+        let request = &self.request_buffer;
+        let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
+            let flags = blocking.send_flags();
+            // Stored before the request is sent: another handle may receive the reply.
+            self.sent_requests.next_sequence.store(sequence.wrapping_add(1), Relaxed);
+            self.sent_requests.total.fetch_add(1, Relaxed);
+            send(socket, request, flags | SendFlags::NOSIGNAL)
+        });
+        match sent {
+            Ok(_) => Ok(bytes.len()),
+            Err(fault) => Err(self.inner.map_too_long(self.explain_fault(fault), bytes.len())),
         }
     }
 
@@ -443,11 +429,7 @@ impl Link for IcmpLink {
                         return Ok(length);
                     }
                 }
-                Err(fault) => {
-                    if let Some(fault) = self.explain_fault(fault) {
-                        return Err(fault);
-                    }
-                }
+                Err(fault) => return Err(self.explain_fault(fault)),
             }
             left = until.since(self.inner.clock.now());
             if left.is_zero() {

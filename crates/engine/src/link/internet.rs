@@ -13,6 +13,7 @@ use super::traffic_class::set_traffic_class;
 use super::{Facts, Fault, OpenContext, Transport, find_transport, sys};
 use crate::host::interfaces;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_model::run::PATH_MTU_FACT;
 
 /// linkgauge's default port, unassigned at IANA.
 pub const DEFAULT_PORT: u16 = 7100;
@@ -373,7 +374,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     };
     note("local", address_fact(socket.local_addr()));
     note("remote", address_fact(socket.peer_addr()));
-    note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
+    note(PATH_MTU_FACT, sys::path_mtu(socket).map(Into::into));
     let interface =
         connected_addresses(socket).and_then(|(local, remote)| recent_facts(socket, local, remote));
     note("interface", interface.map(Into::into));

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use socket2::Domain;
+
 /// A version of the Internet Protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpFamily {
@@ -14,6 +16,15 @@ pub enum IpFamily {
 impl IpFamily {
     pub(crate) fn of_address(address: IpAddr) -> IpFamily {
         if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
+    }
+
+    /// `None` for other families.
+    pub(crate) fn of_domain(domain: Domain) -> Option<IpFamily> {
+        match domain {
+            Domain::IPV4 => Some(IpFamily::V4),
+            Domain::IPV6 => Some(IpFamily::V6),
+            _ => None,
+        }
     }
 
     /// Of a host as typed: a name counts as IPv4.

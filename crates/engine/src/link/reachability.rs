@@ -4,10 +4,11 @@
 //! the address of the reporter. A neighbour without an answer is reported after three seconds, as is a host behind a router.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use socket2::{Socket, Type};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Fault;
 use super::fault::NO_ROUTE;
@@ -42,18 +43,70 @@ fn family_of(socket: &Socket) -> IpFamily {
     if is_v6 { IpFamily::V6 } else { IpFamily::V4 }
 }
 
-/// The fault for an error of a socket, by the report that the kernel has stored for it, if any.
+/// The fault for an error of a connected socket: by the report that the kernel has stored for it, or by the routes of this host.
 pub(crate) fn socket_fault(socket: &Socket, operation: &'static str, source: io::Error) -> Fault {
+    let remote = socket.peer_addr().ok().and_then(|remote| remote.as_socket());
+    fault_to(socket, remote, operation, source)
+}
+
+/// The same of a socket that could not be connected to an address.
+pub(crate) fn connect_fault(socket: &Socket, remote: SocketAddr, source: io::Error) -> Fault {
+    fault_to(socket, Some(remote), "connect", source)
+}
+
+fn fault_to(
+    socket: &Socket,
+    remote: Option<SocketAddr>,
+    operation: &'static str,
+    source: io::Error,
+) -> Fault {
     let report = sys::take_delivery_error(socket, family_of(socket));
     let own = socket.local_addr().ok().and_then(|local| local.as_socket()).map(|local| local.ip());
-    // A closed port of TCP is refused by TCP itself.
-    let is_tcp = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
-    match report {
-        Some(report) if is_tcp || source.kind() != io::ErrorKind::ConnectionRefused => {
-            report.into_fault(own).unwrap_or(Fault::System { operation, source })
-        }
-        _ => Fault::System { operation, source },
+    let remote_ip = remote.map(|remote| remote.ip().to_canonical());
+    // A closed port of TCP is refused by TCP itself, one of UDP by a report of its host: that of another host is a firewall's.
+    let is_refused = source.kind() == io::ErrorKind::ConnectionRefused;
+    let is_udp = socket.protocol().is_ok_and(|protocol| protocol == Some(Protocol::UDP));
+    let is_of_remote = |from: IpAddr| Some(from.to_canonical()) == remote_ip;
+    let report = report.filter(|report| !(is_udp && is_refused && report.from.is_none_or(is_of_remote)));
+    report
+        .and_then(|report| report.into_fault(own))
+        .or_else(|| local_refusal(remote?, &source))
+        .unwrap_or(Fault::System { operation, source })
+}
+
+/// Why this host itself sends nothing to an address, by the error of a call; `None` for errors with other reasons.
+pub(crate) fn local_refusal(remote: SocketAddr, source: &io::Error) -> Option<Fault> {
+    match Errno::from_io_error(source)? {
+        Errno::PERM => Some(Fault::Unreachable(OWN_FIREWALL.to_owned())),
+        Errno::ACCESS | Errno::INVAL | Errno::HOSTUNREACH | Errno::NETUNREACH => route_refusal(remote),
+        _ => None,
     }
+}
+
+/// A packet that a rule of this host discards.
+const OWN_FIREWALL: &str = "a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or \
+                            'iptables-save'";
+
+/// What the routes of this host say of an address, by a socket without options.
+fn route_refusal(remote: SocketAddr) -> Option<Fault> {
+    let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None).ok()?;
+    let address = SocketAddr::new(remote.ip(), remote.port().max(1)).into();
+    let ip = remote.ip();
+    let kind = match Errno::from_io_error(&socket.connect(&address).err()?)? {
+        Errno::ACCESS if socket.set_broadcast(true).is_ok() && socket.connect(&address).is_ok() => {
+            return Some(Fault::Invalid(format!(
+                "{ip} is the broadcast address of a network. Use that of a host"
+            )));
+        }
+        Errno::ACCESS => "prohibit",
+        Errno::INVAL => "blackhole",
+        Errno::HOSTUNREACH => "unreachable",
+        _ => return None,
+    };
+    let ip = if ip.is_ipv6() { "ip -6" } else { "ip" };
+    Some(Fault::Unreachable(format!(
+        "a route of this host refuses the address (type {kind}): '{ip} route list type {kind}' shows it"
+    )))
 }
 
 impl DeliveryError {
@@ -82,6 +135,9 @@ impl DeliveryError {
                 return Some(Fault::Unreachable(format!("{no_answer}. {}", capitalized(UNREACHABLE_REMEDY))));
             }
             (V4, 3, 1) | (V6, 1, 3) => ("host unreachable", UNREACHABLE_REMEDY),
+            (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) if self.from.is_some() && self.from == own => {
+                return Some(Fault::Unreachable(OWN_FIREWALL.to_owned()));
+            }
             (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) => {
                 ("prohibited on the route", "a firewall refuses it: contact its administrator")
             }
@@ -122,8 +178,6 @@ pub(crate) fn keep_weightier(kept: &mut Option<Fault>, fault: Fault) {
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::IpFamily::{V4, V6};
     use super::*;
 
@@ -143,6 +197,7 @@ mod tests {
             message_of(V4, Some((3, 1)), Some("192.0.2.1")),
             message_of(V4, Some((3, 1)), Some("192.0.2.9")),
             message_of(V4, Some((3, 13)), None),
+            message_of(V4, Some((3, 3)), Some("192.0.2.9")),
             message_of(V4, Some((3, 4)), None),
             message_of(V4, None, None),
         ].join("\n"), @r"
@@ -152,8 +207,19 @@ mod tests {
         host unreachable, reported by 192.0.2.1: check the address, the cable, and that the host is on
         host unreachable: nothing on this network has its address. Check the address, the cable, and that the host is on
         prohibited on the route (ICMP type 3, code 13): a firewall refuses it: contact its administrator
+        a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
         none
         none
         ");
+    }
+
+    #[test]
+    fn the_broadcast_address_is_named_over_every_transport() {
+        let dialer = crate::link::Dialer::new(linkgauge_model::clock::Clock::System);
+        for url in ["udp://127.255.255.255:9", "tcp://127.255.255.255:9"] {
+            let error = dialer.open(&url.parse().unwrap()).err().unwrap().to_string();
+            let expected = "127.255.255.255 is the broadcast address of a network. Use that of a host";
+            assert_eq!(error, format!("{url}: {expected}"));
+        }
     }
 }

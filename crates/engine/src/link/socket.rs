@@ -6,8 +6,9 @@
 //! is exact, covers the rest of a wait.
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +18,7 @@ use socket2::{SockAddr, Socket};
 
 use super::batch::{receive_single, send_first};
 use super::fault::VANISHED;
+use super::ip_family::IpFamily;
 use super::party::Tuning;
 use super::reachability::{ignore_reports, socket_fault};
 use super::serial_line::PortControl;
@@ -28,6 +30,7 @@ use super::{
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_model::run::MTU_REPORTER_FACT;
 use linkgauge_model::units;
 
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
@@ -65,6 +68,8 @@ pub(crate) struct SocketLink {
     /// The receive and send timeouts that the kernel has now.
     kernel_timeouts: [Option<Duration>; 2],
     busy_poll_total: Duration,
+    /// The router that has reported the path MTU; shared by the handles.
+    mtu_reporter: Arc<OnceLock<IpAddr>>,
     /// Reads the settings that are specific to the transport.
     pub(crate) read_facts: ReadFacts,
 }
@@ -89,6 +94,7 @@ impl SocketLink {
             reads_reports: false,
             is_connecting: false,
             busy_poll_total: Duration::ZERO,
+            mtu_reporter: Arc::default(),
             rearms_quick_ack: false,
             stamps: None,
             arrived: None,
@@ -110,7 +116,7 @@ impl SocketLink {
         // A blocked sender needs no exact timeout, so it does not need the time.
         let exact = within > MIN_KERNEL_TIMEOUT && matches!(which, IoDirection::Receive);
         let until = exact.then(|| self.clock.now() + within);
-        let mut left = within;
+        let (mut left, mut is_first) = (within, true);
         loop {
             let may_block = left > MIN_KERNEL_TIMEOUT;
             let (armed, blocking) = match may_block {
@@ -127,6 +133,9 @@ impl SocketLink {
                     left = until.map_or(left.saturating_sub(armed), |until| until.since(self.clock.now()));
                 }
                 Err(Errno::INTR) => {}
+                Err(Errno::MSGSIZE) if self.has_learnt_mtu(which, &mut is_first) => {
+                    left = until.map_or(left, |until| until.since(self.clock.now()));
+                }
                 done => return self.complete(which, done),
             }
         }
@@ -146,6 +155,21 @@ impl SocketLink {
         {}
     }
 
+    /// Whether a failed call was only the news of a smaller path MTU: a router has dropped a datagram and reported its limit, and the
+    /// kernel divides later datagrams that exceed it. `is_first`: nothing else has failed in this operation.
+    #[cold]
+    fn has_learnt_mtu(&self, which: IoDirection, is_first: &mut bool) -> bool {
+        let is_news = matches!(which, IoDirection::Receive) || std::mem::take(is_first);
+        let family = self.socket.domain().ok().and_then(IpFamily::of_domain);
+        let Some(family) = family.filter(|_| is_news && self.caps.framing == Framing::Message) else {
+            return false;
+        };
+        if let Some(from) = sys::take_delivery_error(&self.socket, family).and_then(|report| report.from) {
+            let _ = self.mtu_reporter.set(from);
+        }
+        true
+    }
+
     /// The outcome of an operation, with its fault.
     #[inline]
     fn complete<T>(&mut self, which: IoDirection, done: Result<T, Errno>) -> Result<T, Fault> {
@@ -161,7 +185,7 @@ impl SocketLink {
             Err(Errno::CONNREFUSED) if self.has_received => {
                 Err(Fault::System { operation: VANISHED, source: Errno::CONNREFUSED.into() })
             }
-            Err(errno) if self.reads_reports => {
+            Err(errno) if self.reads_reports || may_be_local(errno) => {
                 Err(socket_fault(&self.socket, which.operation(), errno.into()))
             }
             Err(errno) => Err(io_fault(which, errno)),
@@ -175,12 +199,13 @@ impl SocketLink {
         mut operation: impl FnMut(&Socket, Blocking) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
         let mut last: Option<Time> = None;
-        let mut until = None;
+        let (mut until, mut is_first) = (None, true);
         loop {
             // Reading the clock every time would double the cost of a short busy-poll.
             for _ in 0..16 {
                 match operation(&self.socket, Blocking::Never) {
                     Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+                    Err(Errno::MSGSIZE) if self.has_learnt_mtu(which, &mut is_first) => {}
                     done => return self.complete(which, done),
                 }
             }
@@ -246,7 +271,8 @@ impl SocketLink {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
         let link = SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts);
         let SocketLink { max_send_bytes, rearms_quick_ack, .. } = *self;
-        Ok(SocketLink { max_send_bytes, rearms_quick_ack, ..link })
+        let mtu_reporter = self.mtu_reporter.clone();
+        Ok(SocketLink { max_send_bytes, rearms_quick_ack, mtu_reporter, ..link })
     }
 
     /// Shuts down one direction or both.
@@ -319,6 +345,11 @@ impl IoDirection {
     }
 }
 
+/// Whether an error may be a refusal by a firewall or a route of this host.
+fn may_be_local(errno: Errno) -> bool {
+    [Errno::PERM, Errno::ACCESS, Errno::INVAL, Errno::HOSTUNREACH, Errno::NETUNREACH].contains(&errno)
+}
+
 /// The fault for a failed system call.
 pub(crate) fn io_fault(which: IoDirection, errno: Errno) -> Fault {
     match errno {
@@ -343,6 +374,9 @@ impl Link for SocketLink {
             facts.insert("send_buffer_bytes".to_owned(), bytes.into());
         }
         (self.read_facts)(&self.socket, &mut facts);
+        if let Some(router) = self.mtu_reporter.get() {
+            facts.insert(MTU_REPORTER_FACT.to_owned(), router.to_string().into());
+        }
         facts
     }
 

@@ -17,7 +17,7 @@ use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
 use super::ip_family::IpFamily;
 use super::offload::{OffloadChoice, OffloadOptions};
-use super::reachability::ask_for_reports;
+use super::reachability::{ask_for_reports, connect_fault};
 use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
 use super::sys::Blocking;
 use super::{
@@ -150,7 +150,7 @@ impl LinkMaker {
         let socket = self.options.open_socket(address)?;
         self.options.ip.bind(&socket, address)?;
         ask_for_reports(&socket, address.ip())?;
-        socket.connect(&address.into()).map_err(Fault::system("connect"))?;
+        socket.connect(&address.into()).map_err(|error| connect_fault(&socket, address, error))?;
         let mut link = self.make_link(socket, address, VecDeque::new());
         link.inner.reads_reports = true;
         Ok(link)

@@ -16,7 +16,7 @@ use self::intervals::{
 };
 use super::check::CheckedCase;
 use crate::host::load::HostSnapshot;
-use crate::link::LinkRate;
+use crate::link::{Facts, LinkRate};
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::workload::flow_figures::flow_figures;
 use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
@@ -25,8 +25,8 @@ use linkgauge_model::consistency;
 use linkgauge_model::plan::{Direction, StopCondition};
 use linkgauge_model::run::{
     CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, FlowFigures,
-    HostLoad, ONE_REPETITION_FACT, PartResult, Placement, RECEIVED_SERIES, RETRANSMITS_FACT, SERIES_FACT,
-    SPLIT_FACT, SeriesEntry, Warning, WarningCode,
+    HostLoad, MTU_REPORTER_FACT, ONE_REPETITION_FACT, PATH_MTU_FACT, PartResult, Placement, RECEIVED_SERIES,
+    RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
 };
 use linkgauge_model::sample::{Recorder, append_entries, set_queueing};
 use linkgauge_model::stats;
@@ -134,6 +134,13 @@ impl CaseAccumulator {
             self.link_rates[flow.endpoint_index] = flow.link.caps().link_rate;
         }
         self.effective.extend(session.effective_settings());
+    }
+
+    /// What the kernel has learnt of the path while datagrams were sent.
+    pub(super) fn note_path_mtu(&mut self, facts: &Facts) {
+        for name in [PATH_MTU_FACT, MTU_REPORTER_FACT] {
+            self.effective.extend(facts.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
     }
 
     /// Removes implausible values from the report. Adds a reason for an incomplete case if no rate is left.
@@ -328,6 +335,9 @@ impl CaseAccumulator {
             [_] => self.transfer.set_intervals(&mut figures),
             parts => set_intervals(&mut figures, parts),
         }
+        if self.requested.contains_key(ONE_REPETITION_FACT) {
+            set_round_trip_intervals(&mut figures);
+        }
         let evidence = combine_evidence(&self.client_evidence, &self.server_evidence);
         marks::add_segment_marks(&mut figures.marks, evidence.as_ref());
         let mut result = CaseResult {
@@ -335,9 +345,6 @@ impl CaseAccumulator {
             protocol: case.protocol.name.to_owned(),
             workload: case.workload.name.to_owned(),
             direction: case.direction,
-        if self.requested.contains_key(ONE_REPETITION_FACT) {
-            set_round_trip_intervals(&mut figures);
-        }
             message_bytes: case.load.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,

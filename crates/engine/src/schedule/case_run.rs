@@ -15,7 +15,7 @@ use super::live::{LiveReport, LiveSums, ServerSilence};
 use super::{LiveValues, RunContext, RunEvent, no_data, split};
 use crate::host::load::HostSnapshot;
 use crate::link::serial_line::UartErrors;
-use crate::link::{Dialer, Fault, Link, LinkError};
+use crate::link::{Dialer, Fault, Framing, Link, LinkError};
 use crate::protocol::{
     ClientSession, ConnectContext, Flow, IdleTimes, Protocol, ProtocolError, ReadyCase, auto,
 };
@@ -269,7 +269,7 @@ impl CaseRun {
         context: &RunContext,
         accumulator: &mut CaseAccumulator,
     ) -> Result<(), Failure> {
-        let RanFlows { flows, mut links, elapsed, shared_threads, evidence } = ran;
+        let RanFlows { mut flows, mut links, elapsed, shared_threads, evidence } = ran;
         let threads = shared_threads.map(|count| (CLIENT_THREADS_FACT.to_owned(), count.into()));
         accumulator.effective.extend(threads);
         accumulator.client_evidence.extend(evidence);
@@ -285,7 +285,16 @@ impl CaseRun {
             }
             self.dialer.clock.sleep_until(self.dialer.now() + DRAIN_POLL_INTERVAL);
         }
-        let silence = self.explain_silence(&flows, &mut links).filter(|_| !context.is_interrupted());
+        if let Some(link) = links.first().filter(|link| link.caps().framing == Framing::Message) {
+            accumulator.note_path_mtu(&link.facts());
+        }
+        // Only a server that has answered smaller messages describes itself.
+        let may_be_size = self.dialer.can_be_silent(&self.case.endpoints[0])
+            && !session.server_environment().is_empty()
+            && !context.is_interrupted();
+        let of_size = may_be_size.then(|| no_data::fault_of_size(&self.case.load, &mut flows)).flatten();
+        let silence = of_size.or_else(|| self.explain_silence(&flows, &mut links));
+        let silence = silence.filter(|_| !context.is_interrupted());
         let report = session.finish(&flows, links);
         accumulator.server_environment = session.server_environment();
         accumulator.effective.extend(session.effective_settings());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::link::{CHECK_LINE_HINT, Caps, Fault, LinkError, SILENT_REMEDY};
 use crate::protocol::ReadyCase;
+use crate::workload::{FlowResult, FlowRole, Load};
 use linkgauge_model::run::{Failure, FailureKind, Figures};
 use linkgauge_model::units::{format_duration, format_plural};
 
@@ -11,6 +12,27 @@ use linkgauge_model::units::{format_duration, format_plural};
 /// not reply, where that is known.
 pub(super) fn find_failure(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option<Failure> {
     reason(case, figures, silence).map(|reason| Failure::new(FailureKind::NoData, reason))
+}
+
+/// Any path over IPv6 carries messages of this size, and almost any over IPv4: its lowest MTU without the headers.
+const CARRIED_BYTES: u32 = 1280 - 48;
+
+/// The likely reason why a server that has answered smaller messages replies to none of this size. The flows keep no timeout of
+/// their own then.
+pub(super) fn fault_of_size(load: &Load, flows: &mut [FlowResult]) -> Option<Fault> {
+    let bytes = load.message_bytes;
+    let is_silent = |flow: &FlowResult| {
+        let is_late = flow.fault.as_ref().is_none_or(|fault| fault.kind == FailureKind::TimedOut);
+        flow.role == FlowRole::RoundTrip && flow.recorder.counts.received == 0 && is_late
+    };
+    if bytes <= CARRIED_BYTES || !flows.iter().all(is_silent) {
+        return None;
+    }
+    flows.iter_mut().for_each(|flow| flow.fault = None);
+    Some(Fault::NoReply(format!(
+        "no reply to messages of {bytes} B, though the server has answered smaller ones: a part of the path may carry smaller \
+         packets only, while a firewall drops the reports of its size (ICMP): try -s {CARRIED_BYTES}"
+    )))
 }
 
 fn reason(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option<String> {

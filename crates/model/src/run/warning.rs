@@ -81,6 +81,8 @@ warning_codes! {
     ReceiverSocketDrops = "lost_in_socket",
     /// The network changed the traffic class of messages.
     MarksChanged = "marks_changed",
+    /// The path carries smaller packets than the network of this host, and messages exceed them.
+    Divided = "divided",
     /// The kernel stamped too few messages.
     Unstamped = "unstamped",
     /// No connection of the load moved anything for a while.
