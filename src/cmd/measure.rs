@@ -227,9 +227,9 @@ impl CaseFlags {
 }
 
 impl CaseFlags {
-    /// One-way delays need no detection: one protocol has this flag.
+    /// One-way delays and sockets of the server need no detection: one protocol has these flags.
     fn effective_protocol(&self) -> String {
-        let is_open = self.one_way && self.protocol == "auto";
+        let is_open = (self.one_way || !self.server_socket.is_empty()) && self.protocol == "auto";
         if is_open { "linkgauge".to_owned() } else { self.protocol.clone() }
     }
 
@@ -413,7 +413,7 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()
     let is_answered_by_errors = run
         .cases
         .iter()
-        .all(|case| !case.failures.is_empty() && !case.figures.has_arrivals() && case.thresholds.is_empty());
+        .all(|case| !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty());
     let is_wanted = measured && !is_answered_by_errors;
     let written = flags.output.write(run, if is_wanted { text } else { RunText::Omitted });
     if measured {

@@ -70,9 +70,9 @@ fn all_transports_say_the_same_about_a_host() {
         done"#,
     );
     insta::assert_snapshot!(sentences(&ended).join("\n"), @r"
-    tcp://10.99.0.1:7100: no route to the host: check the address; 'ip route' lists the networks that this host reaches
-    udp://10.99.0.1:7100: no route to the host: check the address; 'ip route' lists the networks that this host reaches
-    icmp://10.99.0.1: no route to the host: check the address; 'ip route' lists the networks that this host reaches
+    tcp://10.99.0.1:7100: a route of this host refuses the address (type unreachable): 'ip route list type unreachable' shows it
+    udp://10.99.0.1:7100: a route of this host refuses the address (type unreachable): 'ip route list type unreachable' shows it
+    icmp://10.99.0.1: a route of this host refuses the address (type unreachable): 'ip route list type unreachable' shows it
     tcp://10.9.1.77:7100: host unreachable: nothing on this network has its address. Check the address, the cable, and that the host is on
     udp://10.9.1.77:7100: host unreachable: nothing on this network has its address. Check the address, the cable, and that the host is on
     icmp://10.9.1.77: host unreachable: nothing on this network has its address. Check the address, the cable, and that the host is on
@@ -86,6 +86,65 @@ fn all_transports_say_the_same_about_a_host() {
     udp://10.9.2.2:7100: connection refused: no server listens on this port. Start one there, like 'linkgauge serve udp://0.0.0.0:7100', or name another port
     tcp://10.9.2.2:7200: prohibited on the route, reported by 10.9.2.2: a firewall refuses it: contact its administrator
     ");
+}
+
+#[test]
+fn the_one_who_refuses_is_named() {
+    let ended = behind_a_router(
+        r#"
+        try() {
+            for url in "$@"; do if $LG latency $url -n 1 --warm-up 0 --timeout 1; then exit 7; fi; done
+        }
+        ip route add prohibit 10.9.2.2
+        try udp://10.9.2.2 icmp://10.9.2.2
+        ip route del prohibit 10.9.2.2
+        ip -6 route add blackhole fd09:2::2
+        try tcp://[fd09:2::2] udp://[fd09:2::2]
+        ip -6 route del blackhole fd09:2::2
+        try tcp://10.9.1.255 udp://10.9.1.255 icmp://10.9.1.255
+        iptables -A OUTPUT -d 10.9.2.2 -j DROP
+        try udp://10.9.2.2 icmp://10.9.2.2
+        iptables -F
+        on_router iptables -A FORWARD -d 10.9.2.2 -j REJECT
+        on_router ip6tables -A FORWARD -d fd09:2::2 -j REJECT
+        try udp://10.9.2.2 udp://[fd09:2::2]"#,
+    );
+    insta::assert_snapshot!(sentences(&ended).join("\n"), @r"
+    udp://10.9.2.2: a route of this host refuses the address (type prohibit): 'ip route list type prohibit' shows it
+    icmp://10.9.2.2: a route of this host refuses the address (type prohibit): 'ip route list type prohibit' shows it
+    tcp://[fd09:2::2]: a route of this host refuses the address (type blackhole): 'ip -6 route list type blackhole' shows it
+    udp://[fd09:2::2]: a route of this host refuses the address (type blackhole): 'ip -6 route list type blackhole' shows it
+    tcp://10.9.1.255: 10.9.1.255 is the broadcast address of a network. Use that of a host
+    udp://10.9.1.255: 10.9.1.255 is the broadcast address of a network. Use that of a host
+    icmp://10.9.1.255: 10.9.1.255 is the broadcast address of a network. Use that of a host
+    udp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
+    icmp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
+    udp://10.9.2.2: prohibited on the route, reported by 10.9.1.1: a firewall refuses it: contact its administrator
+    udp://[fd09:2::2]: prohibited on the route, reported by fd09:1::1: a firewall refuses it: contact its administrator
+    ");
+}
+
+#[test]
+fn a_smaller_path_is_measured_and_named_and_a_black_hole_suggests_the_size() {
+    let ended = behind_a_router(
+        r#"
+        on_router ip link set side1 mtu 1300
+        on_server ip link set far mtu 1300
+        on_server $LG serve tcp://0.0.0.0 udp://0.0.0.0 & programs=$!
+        until $LG connect 10.9.2.2 -n 1 -q; do sleep 0.1; done
+        $LG throughput udp://10.9.2.2 -b 5M -t 1 --no-store
+        ip route flush cache
+        on_router iptables -A OUTPUT -p icmp -j DROP
+        if $LG latency udp://10.9.2.2 -s 1400 -n 5 --timeout 1 --no-store; then exit 7; fi"#,
+    );
+    let text = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("messages of 1400 B exceed the packets of the path (1300 B"), "{}", ended.stdout);
+    assert!(text.contains("Try: -s 1272 fits one packet"), "{}", ended.stdout);
+    let error = sentences(&ended).pop().unwrap();
+    assert!(
+        error.contains("no reply to messages of 1400 B, though the server has answered smaller"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -205,6 +205,27 @@ fn a_transfer_ends_when_its_queue_has_drained() {
 }
 
 #[test]
+fn a_queue_longer_than_the_load_arrives_as_a_whole() {
+    // 8.4 s of data wait in the queue after 2 s.
+    for direction in ["send", "receive"] {
+        let mut run = VirtualNet::serving("linkgauge").run(&format!(
+            "[[case]]\nurl = \"mem://far?rate=400kbit/s&buffer=420000\"\nworkload = \"throughput\"\n\
+             direction = \"{direction}\"\ntime = \"2s\"\ninterval = \"500ms\"\nprotocol = \"linkgauge\"\nsize = 1460"
+        ));
+        let case = run.cases.remove(0);
+        assert!(case.complete, "{direction}: {:?}", case.warnings);
+        let delivery = case.figures.delivery;
+        let drained = delivery.drain_ns.unwrap() as f64 / 1e9;
+        assert!((8.0..9.0).contains(&drained), "{direction}: {drained}");
+        assert!((delivery.throughput_bps.unwrap() / 400e3 - 1.0).abs() < 0.01, "{direction}: {delivery:?}");
+        let whole = &case.series[..case.series.len() - 1];
+        let arrived: u64 = case.series.iter().map(|entry| entry.bytes).sum();
+        assert_eq!(Some(arrived), delivery.delivered_bytes, "{direction}");
+        assert!(whole.iter().all(|entry| entry.bytes.abs_diff(25_000) < 3_000), "{direction}: {whole:?}");
+    }
+}
+
+#[test]
 #[ignore = "long"]
 fn a_stream_over_a_profile_is_seen_idle_loaded_and_recovered() {
     for (profile, time, idle) in slow_profiles().flat_map(|profile| {

@@ -346,6 +346,11 @@ impl PartResult {
 }
 
 impl CaseResult {
+    /// Whether anything arrived, of the measurement or of the probe beside it.
+    pub fn has_arrivals(&self) -> bool {
+        self.figures.has_arrivals() || self.under_load.as_ref().is_some_and(Figures::has_arrivals)
+    }
+
     /// True if the repetitions are parts of one measurement. They show how sure it is, but do not replace further runs.
     pub fn is_split(&self) -> bool {
         self.requested.contains_key(SPLIT_FACT)

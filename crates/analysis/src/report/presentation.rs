@@ -130,7 +130,7 @@ fn case_answer(case: &CaseResult) -> String {
 
 /// Why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.
 pub(crate) fn reason_without_result(case: &CaseResult) -> Option<String> {
-    let failure = case.failures.first().filter(|_| !case.figures.has_arrivals())?;
+    let failure = case.failures.first().filter(|_| !case.has_arrivals())?;
     Some(printable(failure.reason(&case.endpoint).trim_end_matches('.')))
 }
 

@@ -52,6 +52,9 @@ pub(crate) fn resolve_addresses(
         }
         return Ok(vec![SocketAddr::new(address, port)]);
     }
+    if host.split('.').count() == 4 && host.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit()) {
+        return Err(Fault::Invalid(format!("'{host}' is no address: each of its four numbers is 0 to 255")));
+    }
     if let Some((_, interface)) = host.split_once('%')
         && !interfaces::names().iter().any(|name| name == interface)
         && interface.parse::<u32>().is_err()
@@ -63,7 +66,7 @@ pub(crate) fn resolve_addresses(
     let mut found =
         context.hosts.resolve(host, port, context.clock.now()).map_err(|error| match is_without_server(&error) {
             true => Fault::NotFound(format!(
-                "no server of names (DNS) replies, so '{host}' was not found: check the network, or use an address"
+                "no server of names (DNS) has an answer, so '{host}' was not found: check the network, or use an address"
             )),
             false => unknown(""),
         })?;

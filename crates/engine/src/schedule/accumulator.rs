@@ -331,13 +331,7 @@ impl CaseAccumulator {
         let mut figures = self.total_figures();
         // Where no other connection has probes, those of the load are compared with the idle link.
         figures.added_latency = self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)));
-        match &self.repetitions[..] {
-            [_] => self.transfer.set_intervals(&mut figures),
-            parts => set_intervals(&mut figures, parts),
-        }
-        if self.requested.contains_key(ONE_REPETITION_FACT) {
-            set_round_trip_intervals(&mut figures);
-        }
+        self.set_intervals(&mut figures);
         let evidence = combine_evidence(&self.client_evidence, &self.server_evidence);
         marks::add_segment_marks(&mut figures.marks, evidence.as_ref());
         let mut result = CaseResult {
@@ -378,6 +372,17 @@ impl CaseAccumulator {
         result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
         result.warnings = self.warnings(&result, overhead_ns);
         result
+    }
+
+    /// Sets the intervals of the figures: over the repetitions, or within the only one.
+    fn set_intervals(&self, figures: &mut Figures) {
+        match &self.repetitions[..] {
+            [_] => self.transfer.set_intervals(figures),
+            parts => set_intervals(figures, parts),
+        }
+        if self.requested.contains_key(ONE_REPETITION_FACT) {
+            set_round_trip_intervals(figures);
+        }
     }
 
     /// The figures of all repetitions together.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::protocol::ReadyCase;
-use crate::workload::throughput::{overtime, planned_time};
+use crate::workload::throughput::{drain_time, planned_time};
 use crate::workload::{Load, MovedBytes, TrafficKind};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::FlowProgress;
@@ -92,7 +92,7 @@ impl LiveReport {
         let rest = [upload, download].into_iter().flatten().map(seconds).fold(0.0, f64::max);
         let rest = Duration::try_from_secs_f64(rest).unwrap_or(Duration::MAX);
         let so_far = self.elapsed.saturating_sub(planned);
-        let total = so_far.saturating_add(rest).min(overtime(planned, flows));
+        let total = so_far.saturating_add(rest).min(drain_time(planned, flows));
         let left = (self.elapsed >= planned).then(|| total.saturating_sub(so_far));
         (total >= MIN_SHOWN_DRAIN && !rest.is_zero()).then_some(ExpectedDrain { total, left })
     }

@@ -23,7 +23,7 @@ use super::{TrafficKind, Workload};
 use crate::link::{Caps, Framing};
 pub use comparison::LoopbackState;
 use linkgauge_model::plan::{Direction, Pacing, StopCondition};
-pub(crate) use sender_limits::{overtime, planned_time};
+pub(crate) use sender_limits::{drain_time, overtime, planned_time};
 pub(crate) use sink::Sink;
 pub(crate) use source::Source;
 

@@ -13,7 +13,7 @@ use crate::report::presentation::{
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
 use crate::report::table::build_tables;
-use crate::report::wording::{format_case_list, per_run_text, printable};
+use crate::report::wording::{format_case_list, one_way_sentence, per_run_text, printable};
 use anstyle::Style;
 use linkgauge_model::run::{CaseResult, MeshResult, Run, Warning, WarningCode};
 
@@ -81,6 +81,7 @@ impl TextReport {
                 self.push_figures(&run.cases);
                 self.push_case_sparkline(case);
                 self.push_flows(case);
+                self.push_one_way(case);
             }
             (None, cases) if differ_in_direction(cases) => self.push_figures(cases),
             (None, _) => self.push_tables(run),
@@ -169,6 +170,14 @@ impl TextReport {
 
     fn push_flows(&mut self, case: &CaseResult) {
         if let Some(text) = flows_text(case) {
+            let indent = format!("{INDENT}{:LABEL_COLUMNS$}  ", "");
+            self.push_paragraph(&text, Style::new(), &indent, &indent);
+        }
+    }
+
+    /// One-way delays are measured on request.
+    fn push_one_way(&mut self, case: &CaseResult) {
+        if let Some(text) = one_way_sentence(case).filter(|_| is_latency(case)) {
             let indent = format!("{INDENT}{:LABEL_COLUMNS$}  ", "");
             self.push_paragraph(&text, Style::new(), &indent, &indent);
         }

@@ -34,6 +34,9 @@ pub(crate) fn loss_text(case: &CaseResult) -> String {
             (lost, false) => format_loss_count(lost, sent),
         },
     };
+    if figures.counts.reordered > 0 {
+        text += &format!(", {} reordered", format_count(figures.counts.reordered));
+    }
     if errors.inserted_bytes > 0 {
         text += &format!(", {} inserted", units::format_plural(errors.inserted_bytes, "byte"));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::workload::Load;
-use crate::workload::throughput::{overtime, planned_time};
+use crate::workload::throughput::{drain_time, planned_time};
 use linkgauge_model::clock::Time;
 
 /// Extra wait of the client after its timeout, so that it receives the report of a server whose receivers reach theirs.
@@ -33,7 +33,7 @@ impl DrainTracker {
     /// waited.
     pub(crate) fn for_upload(load: &Load) -> DrainTracker {
         let base = DrainTracker::for_report(load.timeout);
-        let late = planned_time(load.stop, load.warm_up).map(|planned| overtime(planned, load.flows));
+        let late = planned_time(load.stop, load.warm_up).map(|planned| drain_time(planned, load.flows));
         let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(base.stall_timeout));
         DrainTracker { longest, sends_load: true, ..base }
     }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn draining_has_a_maximum_time() {
         for (mut drain, longest) in [
-            (upload(Some(1)), 9),
+            (upload(Some(1)), 37),
             (upload(Some(30)), 37),
             (upload(Some(1000)), 127),
             (upload(None), 150),

@@ -44,7 +44,11 @@ const MAX_PLANNED_SENDING: Duration = Duration::from_secs(24 * 3600);
 
 /// Volume and time within which a sender must stop.
 pub(crate) struct SenderLimits {
-    max_duration: Option<Duration>,
+    /// Planned time, with the time for senders that are late.
+    max_sending: Option<Duration>,
+    /// The same with the time for long queues. Then only what a queue holds is taken.
+    max_duration: Duration,
+    late_bytes_left: u64,
     bytes_left: u64,
     first_receive: Option<Time>,
 }
@@ -74,6 +78,17 @@ pub(crate) fn overtime(planned: Duration, flows: u32) -> Duration {
     planned.max(MIN_OVERTIME).saturating_add(many).min(MAX_OVERTIME)
 }
 
+/// Shortest time in which the queue of a slow link can empty, however short the measurement was.
+const MIN_DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// What a queue can hold that takes longer than the overtime: more is a sender that does not stop.
+const MAX_LATE_BYTES: u64 = 4 << 20;
+
+/// Time after the plan within which the last bytes of that many flows arrive, if the queue of a slow link holds them.
+pub(crate) fn drain_time(planned: Duration, flows: u32) -> Duration {
+    overtime(planned, flows).max(MIN_DRAIN_TIME)
+}
+
 /// Planned time of warm-up and measurement, if time ends both.
 pub(crate) fn planned_time(stop: StopCondition, warm_up: StopCondition) -> Option<Duration> {
     let nanoseconds = |stop: StopCondition| Duration::from_nanos(stop.time_ns.unwrap_or(0));
@@ -93,17 +108,28 @@ impl SenderLimits {
                 .saturating_mul(2)
                 .saturating_add(MAX_OVERRUN_BYTES)
         });
-        let planned =
-            planned_time(stop, warm_up).map(|planned| planned.saturating_add(overtime(planned, load.flows)));
-        SenderLimits { max_duration: planned, bytes_left: bytes, first_receive: None }
+        let planned = planned_time(stop, warm_up);
+        let with = |extra: fn(Duration, u32) -> Duration| {
+            planned.map(|planned| planned.saturating_add(extra(planned, load.flows)))
+        };
+        SenderLimits {
+            max_sending: with(overtime),
+            max_duration: with(drain_time).unwrap_or(Duration::MAX),
+            late_bytes_left: MAX_LATE_BYTES,
+            bytes_left: bytes,
+            first_receive: None,
+        }
     }
 
     /// Adds received bytes and checks the limits.
     #[inline]
     pub(crate) fn check(&mut self, now: Time, bytes: u64) -> LimitCheck {
         let since = now.since(*self.first_receive.get_or_insert(now));
-        if self.max_duration.is_some_and(|planned| since > planned) {
-            return LimitCheck::TooLong;
+        if self.max_sending.is_some_and(|planned| since > planned) {
+            self.late_bytes_left = self.late_bytes_left.saturating_sub(bytes);
+            if since > self.max_duration || self.late_bytes_left == 0 {
+                return LimitCheck::TooLong;
+            }
         }
         self.bytes_left = self.bytes_left.saturating_sub(bytes);
         if self.bytes_left > 0 { LimitCheck::Within } else { LimitCheck::TooManyBytes }
@@ -126,7 +152,9 @@ mod tests {
         for millisecond in 0..2_000u64 {
             assert!(matches!(bounds.check(Time(millisecond * 1_000_000), 2_500_000), LimitCheck::Within));
         }
-        assert!(matches!(bounds.check(Time(3_100_000_000), 1), LimitCheck::TooLong));
+        let late = Time(3_100_000_000);
+        assert!(matches!(bounds.check(late, 2_500_000), LimitCheck::Within), "a long queue");
+        assert!(matches!(bounds.check(late, 2_500_000), LimitCheck::TooLong), "a flood");
     }
 
     #[test]
@@ -135,7 +163,7 @@ mod tests {
             let stop = StopCondition::after_time(Duration::from_secs(2));
             let mut bounds = SenderLimits::new(&Load { stop, flows, ..Load::endless(1000) });
             bounds.check(Time(0), 1);
-            bounds.check(Time(seconds * 1_000_000_000), 1)
+            bounds.check(Time(seconds * 1_000_000_000), MAX_LATE_BYTES)
         };
         assert!(matches!(held(1, 5), LimitCheck::TooLong));
         assert!(matches!(held(1000, 20), LimitCheck::Within));
@@ -148,7 +176,8 @@ mod tests {
         let mut slow = limits(StopCondition::after_time(Duration::from_secs(10)), StopCondition::default());
         assert!(matches!(slow.check(Time(0), 1), LimitCheck::Within));
         assert!(matches!(slow.check(Time(19_000_000_000), u64::MAX / 2), LimitCheck::Within));
-        assert!(matches!(slow.check(Time(21_000_000_000), 1), LimitCheck::TooLong));
+        assert!(matches!(slow.check(Time(39_000_000_000), 1), LimitCheck::Within), "a queue of 29 s");
+        assert!(matches!(slow.check(Time(41_000_000_000), 1), LimitCheck::TooLong));
         let mut counted = limits(StopCondition::after_count(1), StopCondition::default());
         assert!(matches!(counted.check(Time(0), MAX_OVERRUN_BYTES), LimitCheck::Within));
         assert!(matches!(counted.check(Time(1 << 60), 2000), LimitCheck::TooManyBytes));
