@@ -649,7 +649,7 @@ mod tests {
         insta::assert_snapshot!(sentences.join("\n"), @r"
         TCP round trip to 127.0.0.1:7100: 13.8 µs median, 23.4 µs p99; no loss.
         TCP round trip to moxa-5610.example:7001 and 2 ports more (echo): 2.22 ms median, 3.76 ms p99, 1.17 ms above the line's minimum; no loss.
-        UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of 10 000 lost (6.00 %), 2 bytes corrupt; stopped early.
+        UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of 10 000 lost (6.00 %), 5 reordered, 2 bytes corrupt; stopped early.
         TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
         TCP to 127.0.0.1:7100: upload 4.20 Gbit/s, download 3.91 Gbit/s, 10.0 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
         TCP to 127.0.0.1:7100: upload 28.6 Gbit/s, download 26.6 Gbit/s, 68.1 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).

@@ -43,8 +43,8 @@ fn summary_of_one_case() {
                 Try: read it as an upper bound, or pin both ends and busy-poll
 
     UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of
-      10 000 lost (6.00 %), 2 bytes corrupt; stopped early. 10000 requests of 14 B,
-      42.1 s
+      10 000 lost (6.00 %), 5 reordered, 2 bytes corrupt; stopped early. 10000
+      requests of 14 B, 42.1 s
                      min       p50      mean       p90   p99       max        sd
       RTT       839.7 µs  892.9 µs  906.2 µs  935.4 µs  lost  17.71 ms  353.7 µs
                 █▇    ▅                        ▂  839.7 µs … 17.71 ms (log)
