@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use jiff::Timestamp;
 use linkgauge::import::{IMPORT_FORMATS, ImportFormat, ImportOptions, TimeUnit, import_format, read};
 use linkgauge::plan::{Pacing, default_late_limits};
-use linkgauge::run::Run;
+use linkgauge::run::{Run, WarningCode};
 use linkgauge::units::{Bytes, Span};
 
 use super::Status;
@@ -62,6 +62,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.save.check()?;
     let format = import_format(&flags.format).context("clap knows only these")?;
     let several = flags.files.len() > 1;
+    let mut is_complete = true;
     let import = |path: &PathBuf| {
         let run = import_file(format, path, &flags)?;
         // Of many, the store is what is wanted.
@@ -72,10 +73,11 @@ pub fn run(flags: Flags) -> Result<Status> {
         if is_kept && !several && !flags.output.quiet {
             print_saved(&run);
         }
+        is_complete &= is_whole(&run);
         Ok(())
     };
     finish_all(flags.files.iter().map(import))?;
-    Ok(Status::Complete)
+    Ok(if is_complete { Status::Complete } else { Status::Incomplete })
 }
 
 fn import_file(format: &ImportFormat, path: &Path, flags: &Flags) -> Result<Run> {
@@ -106,6 +108,11 @@ fn import_file(format: &ImportFormat, path: &Path, flags: &Flags) -> Result<Run>
         }
     };
     read(format, &mut file, &about).context(name)
+}
+
+/// Whether the file has the whole result of each of its tests.
+fn is_whole(run: &Run) -> bool {
+    run.is_complete() && !run.warnings.iter().any(|warning| warning.code == WarningCode::Incomplete)
 }
 
 fn file_name(path: &Path) -> String {

@@ -95,3 +95,68 @@ fn invalid_files_are_refused() {
     let ended = run(&["import", "samples", name, "--unit", "hours"]);
     assert!(ended.stderr.contains("'hours' is not a unit (known: ns, us, ms, s)"), "{}", ended.stderr);
 }
+
+/// A client's upload of iperf3 whose receiver counted nothing.
+const NOTHING_RECEIVED: &str = r#"{"start": {"connecting_to": {"host": "192.0.2.7", "port": 5201}, "test_start": {"protocol": "TCP",
+    "num_streams": 1, "blksize": 1000, "duration": 2}}, "intervals": [], "end": {"sum_sent": {"seconds": 2, "bytes": 9000000,
+    "bits_per_second": 36e6}, "sum_received": {"seconds": 2, "bytes": 0, "bits_per_second": 0}}}"#;
+
+#[test]
+fn an_incomplete_test_has_the_status_of_incomplete_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("zero.json");
+    std::fs::write(&file, NOTHING_RECEIVED).unwrap();
+    let ended = run(&["import", "iperf3", file.to_str().unwrap(), "--no-store"]);
+    assert_eq!(ended.status, Some(2), "{}", ended.stdout);
+    assert!(ended.stdout.contains(": 0 bit/s"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("the imported measurement did not complete"), "{}", ended.stdout);
+}
+
+#[test]
+fn headlines_hide_no_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ping.txt");
+    let answer = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        run(&["import", "ping", file.to_str().unwrap(), "--no-store"]).stdout
+    };
+    let lost = answer("gw : 1.00 - 3.00 - -\nnas : - - - - -\n");
+    assert!(lost.starts_with("ping.txt: 2 latency cases: p50 lost, 8 of 10 lost (80.0 %)"), "{lost}");
+    let some = answer("gw : 4.00\nnas : - - -\n");
+    assert!(some.starts_with("ping.txt: 2 latency cases: p50 4.00 ms to lost, 3 of 4 lost"), "{some}");
+    let untimed =
+        answer("PING gw (192.0.2.1) 8(36) bytes of data.\n16 bytes from 192.0.2.1: icmp_seq=1 ttl=64\n");
+    assert!(untimed.contains("no times; loss unknown"), "{untimed}");
+}
+
+#[test]
+fn documents_are_checked_wherever_they_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.json");
+    let document = include_str!("../data/run-v1-latency.json");
+    let mut value: serde_json::Value = serde_json::from_str(document).unwrap();
+    value["cases"][0]["lost"] = 1_000_000_000_000_000u64.into();
+    std::fs::write(&file, value.to_string()).unwrap();
+    let name = file.to_str().unwrap();
+    for arguments in [&["show", name][..], &["import", "run", name, "--no-store"]] {
+        let ended = run(arguments);
+        assert!(ended.stdout.contains("contradict"), "{arguments:?}: {}", ended.stdout);
+        assert!(!ended.stdout.contains("000 000 000 of"), "{arguments:?}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn two_results_never_go_to_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(path("log.txt"), "1\n2\n").unwrap();
+    let import = ["import", "samples", &path("log.txt"), "--unit", "ms", "--no-store", "--json", &path("x")];
+    let other = format!("{}/../{}/x", path(""), directory.path().file_name().unwrap().display());
+    for html in [path("x"), other] {
+        let ended = run(&[&import[..], &["--html", &html]].concat());
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
+        assert!(ended.stderr.ends_with("x: --json and --html name one file: name two\n"), "{}", ended.stderr);
+    }
+    assert!(!std::path::Path::new(&path("x")).exists());
+    assert_eq!(run(&[&import[..], &["--html", "/dev/null", "--csv", "/dev/null"]].concat()).status, Some(0));
+}

@@ -101,7 +101,7 @@ pub fn drop_contradictions(run: &mut Run) -> bool {
 fn contradictions(expected: &CheckedFigures) -> Vec<(usize, Contradiction)> {
     let mut found = Vec::new();
     for (index, place) in places(expected.case).iter().enumerate() {
-        let mut of_place = times::check(place.figures);
+        let mut of_place = times::check(place.figures, expected.is_imported);
         of_place.extend(counts::check(place, expected));
         of_place.extend(rates::check(place, expected));
         of_place.extend(intervals::check(place.figures, expected.case));

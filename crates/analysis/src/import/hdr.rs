@@ -44,7 +44,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let unit = about.unit.unwrap_or(TimeUnit::Nanoseconds).nanoseconds();
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let mut tags: BTreeMap<String, TaggedCase> = BTreeMap::new();
-    let (mut started, mut total) = (None, 0u64);
+    let (mut started, mut first_start, mut total) = (None, None, 0u64);
     while let Some(line) = lines.next_line()? {
         let line = line.trim();
         if let Some(remark) = line.strip_prefix('#') {
@@ -61,9 +61,17 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             Err(what) => return Err(lines.error(what)),
         };
         total = total.saturating_add(row.histogram.len());
-        if total > MAX_REQUESTS || tags.len() >= MAX_CASES {
-            return Err(lines.error("more than a log can hold".to_owned()));
+        if total > MAX_REQUESTS {
+            return Err(
+                lines.error(format!("the log has more than {MAX_REQUESTS} requests, the most that is read"))
+            );
         }
+        if tags.len() >= MAX_CASES && !tags.contains_key(&row.tag) {
+            return Err(
+                lines.error(format!("the log has more than {MAX_CASES} tags: split the file by its tags"))
+            );
+        }
+        first_start = first_start.or(Some(row.start));
         tags.entry(row.tag.clone()).or_insert_with(TaggedCase::new).add(&row, unit);
     }
     tags.retain(|_, tagged| tagged.recorder.counts.received > 0);
@@ -85,7 +93,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let cases: Vec<_> = tags.into_iter().map(|(tag, tagged)| tagged.into_case(&tag, about)).collect();
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
-        started,
+        started: started.or_else(|| intervals::date_of_start(first_start?)),
         elapsed_ns: cases.iter().map(|case| case.elapsed_ns).max().unwrap_or(0),
         cases,
         warnings,

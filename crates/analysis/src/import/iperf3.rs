@@ -128,13 +128,27 @@ fn tests_of(values: Vec<Value>) -> Vec<TestDocument> {
         match event.as_str() {
             "start" => test.start = data,
             "interval" => test.intervals.push(data),
-            "end" => test.end = data,
+            "end" => {
+                let is_second = !test.end.is_null();
+                test.end = data;
+                if is_second {
+                    mark_mixed_tests(&mut tests);
+                }
+            }
             "error" => test.error = data,
             // Output of the server.
             _ => {}
         }
     }
     tests
+}
+
+/// A second end belongs to an earlier test that has none: two tests wrote to one file at a time, and no event names its test.
+fn mark_mixed_tests(tests: &mut [TestDocument]) {
+    let Some((last, earlier)) = tests.split_last_mut() else { return };
+    if let Some(open) = earlier.iter_mut().rfind(|test| test.end.is_null() && test.error.is_null()) {
+        (open.is_mixed, last.is_mixed) = (true, true);
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
 use super::ImportError;
+use linkgauge_model::run::{Warning, WarningCode};
 
 /// Reads line by line and counts lines.
 pub(crate) struct LineReader<'a> {
@@ -49,10 +50,24 @@ impl<'a> LineReader<'a> {
         Ok(true)
     }
 
+    /// Whether the line read last has no line end, as the last line of a file that is cut off.
+    pub fn is_unfinished(&self) -> bool {
+        !self.buffer.is_empty() && self.buffer.last() != Some(&b'\n')
+    }
+
     /// An error about the line read last.
     pub(crate) fn error(&self, what: String) -> ImportError {
         line_error(self.line_number, what)
     }
+}
+
+/// The note on a last line that is left out because it has no line end.
+pub(crate) fn unfinished_line() -> Warning {
+    Warning::new(
+        WarningCode::SkippedText,
+        "the last line has no line end, so it may be cut off and is left out",
+        "import the whole output",
+    )
 }
 
 pub(crate) fn line_error(line: u64, what: String) -> ImportError {

@@ -11,7 +11,7 @@ mod fping;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::line_reader::{LineReader, quote};
+use super::line_reader::{LineReader, quote, unfinished_line};
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
@@ -29,6 +29,8 @@ const MAX_LINE_BYTES: u64 = 4096;
 const MAX_LATENCY_MS: f64 = 86_400_000.0;
 /// Maximum number of targets in one file.
 const MAX_CASES: usize = 1000;
+/// Rounding of the percentage of a summary.
+const MAX_PERCENT_ERROR: f64 = 1.0;
 /// Larger counts are no counts.
 const MAX_COUNT: u64 = 1 << 53;
 
@@ -37,8 +39,15 @@ struct PingTarget {
     name: String,
     message_bytes: u32,
     recorder: Recorder,
-    /// Requests sent and replies received, of the summary.
+    /// Requests sent and replies received, of the summary, and the percentage that it calls lost.
     counted: Option<(u64, u64)>,
+    lost_percent: Option<f64>,
+    /// Replies whose line has no time, or one that cannot be true, and the first of those.
+    untimed: u64,
+    impossible_time: Option<String>,
+    /// Replies of which only a limit is known, and the largest limit in ms.
+    limited: u64,
+    limit_ms: f64,
     duplicates: u64,
     /// Requests of which a line says that they got no reply, and those of them that Windows counts as received.
     failed: u64,
@@ -52,9 +61,13 @@ struct PingTarget {
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let mut targets: Vec<PingTarget> = Vec::new();
+    let mut warnings = Vec::new();
     while let Some(line) = lines.next_lossy_line()? {
+        let line = line.into_owned();
         let line = line.trim();
-        if let Some(target) = PingTarget::of_heading(line) {
+        if lines.is_unfinished() && !ends_whole(line) {
+            warnings.push(unfinished_line());
+        } else if let Some(target) = PingTarget::of_heading(line) {
             targets.push(target);
         } else if let Some((name, event)) = fping::parse_line(line) {
             fping::add(&mut targets, name, event);
@@ -65,12 +78,17 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             return Err(lines.error(format!("more than {MAX_CASES} targets")));
         }
     }
+    if targets.is_empty() && !warnings.is_empty() {
+        return Err(format_error(
+            "its only line has no line end, so it may be cut off: import the whole output",
+        ));
+    }
     if targets.is_empty() {
         return Err(format_error(
             "not the output of ping in English or German: no line begins with 'PING' or 'Pinging'. Try: LC_ALL=C ping",
         ));
     }
-    let (mut warnings, mut cases, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cases, mut failures) = (Vec::new(), Vec::new());
     let count = targets.len();
     for target in targets {
         match target.into_case(about) {
@@ -106,6 +124,11 @@ impl PingTarget {
             message_bytes: message_bytes.filter(|size| *size <= 1 << 20).unwrap_or(0),
             recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
             counted: None,
+            lost_percent: None,
+            untimed: 0,
+            impossible_time: None,
+            limited: 0,
+            limit_ms: 0.0,
             duplicates: 0,
             failed: 0,
             rejected: 0,
@@ -135,19 +158,35 @@ impl PingTarget {
     fn read_line(&mut self, line: &str) {
         let lower = line.to_ascii_lowercase();
         if let Some(counted) = transmitted_and_received(&lower) {
-            self.counted = Some(counted);
+            (self.counted, self.lost_percent) = (Some(counted), lost_percent(&lower));
         } else if let Some(summary) = times_of_summary(&lower) {
             self.summary = Some(summary);
-        } else if let Some(milliseconds) = time_of_reply(&lower) {
+        } else if let Some(time) = time_of_reply(&lower) {
             if lower.contains("dup!") {
                 self.duplicates += 1;
             } else {
-                self.add_reply(milliseconds);
+                self.add_timed(time);
             }
         } else if is_windows_reply(&lower) {
             (self.failed, self.rejected) = (self.failed + 1, self.rejected + 1);
         } else if is_failure(&lower) {
             self.failed += 1;
+        }
+    }
+
+    fn add_timed(&mut self, time: ReplyTime) {
+        match time {
+            ReplyTime::Is(milliseconds) => self.add_reply(milliseconds),
+            ReplyTime::Below(limit) => {
+                self.limited += 1;
+                self.limit_ms = self.limit_ms.max(limit);
+                self.add_reply(limit);
+            }
+            ReplyTime::Missing => self.untimed += 1,
+            ReplyTime::Impossible(text) => {
+                self.untimed += 1;
+                self.impossible_time.get_or_insert(text);
+            }
         }
     }
 
@@ -159,7 +198,7 @@ impl PingTarget {
 
     /// Sent requests and received replies; a warning if they are not known.
     fn counts(&self) -> Result<(u64, u64), Warning> {
-        let replies = self.recorder.counts.received;
+        let replies = self.recorder.counts.received + self.untimed;
         let Some((sent, received)) = self.counted else {
             if self.lists_failures {
                 return Ok((replies + self.failed, replies));
@@ -170,6 +209,12 @@ impl PingTarget {
                 "end ping with Ctrl-C or -c, so that it prints its summary",
             ));
         };
+        let contradiction =
+            |text| Warning::new(WarningCode::Contradiction, text, "check the file, or measure again");
+        if let Some(text) = self.impossible_counts(sent, received) {
+            return Err(contradiction(text));
+        }
+        let wrong_percent = self.wrong_percent(sent, received);
         let received = match received >= replies + self.rejected {
             true => received - self.rejected,
             false => received,
@@ -177,7 +222,7 @@ impl PingTarget {
         // All replies have a line, or the summary has the figures of those without one.
         let is_listed = received == replies || received > replies && self.summary.is_some();
         if received <= sent && (is_listed || replies == 0) {
-            return Ok((sent, received));
+            return wrong_percent.map_or(Ok((sent, received)), |text| Err(contradiction(text)));
         }
         let name = quote(&self.name);
         Err(Warning::new(
@@ -190,9 +235,51 @@ impl PingTarget {
         ))
     }
 
+    fn impossible_counts(&self, sent: u64, received: u64) -> Option<String> {
+        let name = quote(&self.name);
+        (sent.max(received) >= MAX_COUNT).then(|| {
+            format!(
+                "the summary of ping about {name} has impossible counts ({sent} sent, {received} received), so the losses \
+                 are unknown"
+            )
+        })
+    }
+
+    /// The percentage of the summary contradicts its counts.
+    fn wrong_percent(&self, sent: u64, received: u64) -> Option<String> {
+        let name = quote(&self.name);
+        let percent = self.lost_percent.filter(|_| sent > 0 && received <= sent)?;
+        let counted = 100.0 * (sent - received) as f64 / sent as f64;
+        ((percent - counted).abs() > MAX_PERCENT_ERROR).then(|| {
+            format!(
+                "the summary of ping about {name} calls {percent} % lost, but {received} of {sent} were received, so the \
+                 losses are unknown"
+            )
+        })
+    }
+
+    /// Why the times are left out although there are replies.
+    fn untimed_warning(&self) -> Warning {
+        let name = quote(&self.name);
+        match &self.impossible_time {
+            Some(text) => Warning::new(
+                WarningCode::Contradiction,
+                format!("ping about {name} prints the impossible time {}, so no time counts", quote(text)),
+                "measure again while no program sets the clock",
+            ),
+            None => Warning::new(
+                WarningCode::SkippedText,
+                format!(
+                    "the replies of ping about {name} have no times: its messages are too short for them"
+                ),
+                "measure with -s 16 or more",
+            ),
+        }
+    }
+
     /// The case, and what is doubtful about it.
     fn into_case(mut self, about: &ImportOptions) -> Result<(CaseResult, Option<Warning>), ImportError> {
-        let replies = self.recorder.counts.received;
+        let replies = self.recorder.counts.received + self.untimed;
         let counted = self.counts();
         if let Err(warning) = &counted
             && replies == 0
@@ -210,13 +297,18 @@ impl PingTarget {
         let mut figures = self.recorder.latency_figures(&about.late_limits);
         match counted {
             Ok((sent, received)) => (figures.counts.sent, figures.counts.received) = (sent, received),
-            Err(_) => figures.counts.forget_losses(),
+            Err(_) => {
+                figures.counts.received = replies;
+                figures.counts.forget_losses();
+            }
         }
         let received = figures.counts.received;
-        if received != replies {
-            // Some replies have no line: the figures of the summary cover all of them.
+        if self.untimed > 0 || received != replies {
             figures.times = Default::default();
             (figures.histogram_hdr_v2, figures.within_run_intervals) = Default::default();
+        }
+        if self.untimed == 0 && received != replies {
+            // Some replies have no line: the figures of the summary cover all of them.
             let times = self.summary.and_then(|times| distribution(times, received));
             figures.times.latency_ns = Some(times.ok_or_else(|| {
                 let name = quote(&self.name);
@@ -231,8 +323,30 @@ impl PingTarget {
         case.protocol = "echo".to_owned();
         case.endpoint = about.endpoint.clone().unwrap_or_else(|| format!("icmp://{}", self.name));
         case.message_bytes = about.message_bytes.unwrap_or(self.message_bytes);
+        if self.untimed > 0 {
+            case.warnings.push(self.untimed_warning());
+        } else if self.limited > 0 {
+            case.warnings.push(limit_warning(self.limited, received, self.limit_ms));
+        }
         Ok((case, counted.err()))
     }
+}
+
+/// Only a limit of some times is known.
+fn limit_warning(limited: u64, received: u64, limit_ms: f64) -> Warning {
+    let text = format!(
+        "{limited} of {received} times are known to be below {limit_ms} ms only and count as {limit_ms} ms, so the figures \
+         are upper bounds"
+    );
+    Warning::new(WarningCode::UpperBound, text, "measure short links with 'linkgauge latency icmp://HOST'")
+}
+
+/// Whether a last line without its line end is whole: the last number of a summary has its unit behind it.
+fn ends_whole(line: &str) -> bool {
+    line.is_empty()
+        || line.contains("% ")
+        || line.ends_with('%')
+        || line.contains("min/avg/max") && line.ends_with("ms")
 }
 
 /// The host of a URL: an IPv6 address stands in brackets there.
@@ -260,11 +374,11 @@ fn distribution([min, mean, max, deviation]: [f64; 4], count: u64) -> Option<Dis
 fn transmitted_and_received(line: &str) -> Option<(u64, u64)> {
     let number_before = |words: &str| {
         let (before, _) = line.split_once(words)?;
-        before.split([' ', ',']).rfind(|word| !word.is_empty())?.parse::<u64>().ok()
+        parse_count(before.split([' ', ',']).rfind(|word| !word.is_empty())?)
     };
     let number_after = |words: &str| {
         let (_, after) = line.split_once(words)?;
-        after.split([' ', ',']).next()?.parse::<u64>().ok()
+        parse_count(after.split([' ', ',']).next()?)
     };
     let before = |all: &[&str]| all.iter().find_map(|words| number_before(words));
     let after = |all: &[&str]| all.iter().find_map(|words| number_after(words));
@@ -272,7 +386,20 @@ fn transmitted_and_received(line: &str) -> Option<(u64, u64)> {
         .or_else(|| after(&["sent = ", "gesendet = "]))?;
     let received = after(&["received = ", "empfangen = "])
         .or_else(|| before(&[" packets received", " received", " empfangen"]))?;
-    (sent < MAX_COUNT && received < MAX_COUNT).then_some((sent, received))
+    Some((sent, received))
+}
+
+/// A count; one that is too large is the largest.
+fn parse_count(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// The percentage in `25% packet loss` or `(25% loss)`.
+fn lost_percent(line: &str) -> Option<f64> {
+    let (before, _) = line.split_once('%')?;
+    let digits = before.rfind(|c: char| !c.is_ascii_digit() && !".,".contains(c)).map_or(0, |at| at + 1);
+    parse_decimal(before[digits..].trim_start_matches(','))
 }
 
 /// `rtt min/avg/max/mdev = 0.031/0.042/0.061/0.012 ms`, `round-trip min/avg/max/stddev = …`. `None` without a deviation.
@@ -307,11 +434,30 @@ fn is_failure(line: &str) -> bool {
     is_timeout || failures.iter().any(|failure| line.starts_with(failure))
 }
 
-/// The time of `64 bytes from 192.0.2.1: icmp_seq=1 ttl=64 time=0.031 ms` or `Reply from 192.0.2.1: bytes=32 time<1ms TTL=64`,
-/// in ms. A time below a limit counts as the limit.
-fn time_of_reply(line: &str) -> Option<f64> {
-    let is_reply = line.contains(" bytes from ") || line.contains(" bytes von ") || is_windows_reply(line);
-    let (_, after) = ["time=", "time<", "zeit=", "zeit<"].iter().find_map(|name| line.split_once(name))?;
+/// What the line of a reply says about its time, in ms.
+#[derive(Debug, PartialEq)]
+enum ReplyTime {
+    Is(f64),
+    Below(f64),
+    Missing,
+    /// The text of the time.
+    Impossible(String),
+}
+
+/// The time of `64 bytes from 192.0.2.1: icmp_seq=1 ttl=64 time=0.031 ms` or `Reply from 192.0.2.1: bytes=32 time<1ms TTL=64`.
+/// `None` if the line is about no reply.
+fn time_of_reply(line: &str) -> Option<ReplyTime> {
+    let of_unix = line.contains(" bytes from ") || line.contains(" bytes von ");
+    if !of_unix && !is_windows_reply(line) {
+        return None;
+    }
+    let names = ["time=", "time<", "zeit=", "zeit<"];
+    let Some((name, (_, after))) = names.iter().find_map(|name| Some((name, line.split_once(name)?))) else {
+        return (of_unix && line.contains("seq=") && line.contains("ttl=")).then_some(ReplyTime::Missing);
+    };
+    if after.starts_with('-') {
+        return Some(ReplyTime::Impossible(after.split(' ').next().unwrap_or(after).to_owned()));
+    }
     let digits = after.find(|c: char| !c.is_ascii_digit() && !".,".contains(c)).unwrap_or(after.len());
     let time = parse_decimal(&after[..digits])?;
     let unit = after[digits..].trim_start();
@@ -322,7 +468,11 @@ fn time_of_reply(line: &str) -> Option<f64> {
     } else {
         time * 1e3
     };
-    (is_reply && milliseconds < MAX_LATENCY_MS).then_some(milliseconds)
+    Some(match name.ends_with('<') {
+        _ if milliseconds >= MAX_LATENCY_MS => ReplyTime::Impossible(after.to_owned()),
+        true => ReplyTime::Below(milliseconds),
+        false => ReplyTime::Is(milliseconds),
+    })
 }
 
 #[cfg(test)]

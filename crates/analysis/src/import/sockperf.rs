@@ -6,7 +6,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::line_reader::{LineReader, quote};
+use super::line_reader::{LineReader, quote, unfinished_line};
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
@@ -42,10 +42,13 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         first_sent: None,
         last_received: Time(0),
     };
-    let mut in_table = false;
+    let (mut in_table, mut is_unfinished) = (false, false);
     while let Some(line) = lines.next_line()? {
-        let line = line.trim();
-        if line.starts_with(TABLE_HEADER) {
+        let line = line.trim().to_owned();
+        let line = line.as_str();
+        if lines.is_unfinished() {
+            is_unfinished = true;
+        } else if line.starts_with(TABLE_HEADER) {
             in_table = true;
         } else if line.starts_with("---") || line.is_empty() {
             in_table = false;
@@ -64,10 +67,11 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let counts = &mut log.recorder.counts;
     counts.sent = counts.received.saturating_add(counts.lost);
     let mut figures = log.recorder.latency_figures(&about.late_limits);
-    let warnings = log.loss_warning();
+    let mut warnings = log.loss_warning();
     if !warnings.is_empty() {
         figures.counts.forget_losses();
     }
+    warnings.extend(is_unfinished.then(unfinished_line));
     let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
     case.protocol = "sockperf".to_owned();
     case.message_bytes = log.message_bytes.unwrap_or(0);

@@ -254,7 +254,7 @@ fn errors_name_their_line() {
     no log of HdrHistogram: there is no interval with a value in it
     line 1: '0.1,1.0,2.0,HISTFAAAA' is no interval of an HdrHistogram log: its histogram is not base64 (Invalid input length: 9)
     a run document of schema 'linkgauge.run.v2', this version reads 'linkgauge.run.v1': use a newer linkgauge
-    not a run document: EOF while parsing a value at line 1 column 11
+    not a run document: EOF while parsing a value at line 1 column 11: name a whole file that --json or 'linkgauge export' wrote
     ");
 }
 
@@ -364,6 +364,13 @@ fn an_end_in_milliseconds_is_no_length() {
     };
     let by_go = [["1502012685747.000", "1502012686748.000"], ["1502012686748.000", "1502012687748.000"]];
     assert_eq!(duration(by_go), (2_001_000_000, false));
+    let first = format!("1502012685747.000,1502012686748.000,540.000,{text}\n");
+    let run = import_bytes("hdr", first.as_bytes(), &import_options()).unwrap();
+    assert_eq!(
+        run.started.as_millisecond(),
+        1_502_012_685_747,
+        "without a start time, that of the first row"
+    );
     assert_eq!(duration([["0.5", "77"], ["1.5", "81"]]), (0, true));
 }
 
@@ -409,6 +416,16 @@ fn java_histograms_are_read() {
     assert_eq!(latency.count, 741);
     // The log says 2.769 ms, the upper end of that two-digit bucket.
     assert_eq!(latency.max, 2_760_704);
+}
+
+#[test]
+fn a_time_of_zero_is_no_time() {
+    let about = ImportOptions { unit: Some(TimeUnit::Milliseconds), ..import_options() };
+    for text in ["0\n0\n", "1e-9\n2\n"] {
+        let case = import_bytes("samples", text.as_bytes(), &about).unwrap().cases.remove(0);
+        assert_eq!((case.figures.times.latency_ns, case.figures.counts.received), (None, 2));
+        assert_eq!(warning_codes(&case.warnings), ["contradiction"]);
+    }
 }
 
 #[test]

@@ -122,10 +122,17 @@ fn case_answer(case: &CaseResult) -> String {
     let subject = format!("{link} {} {target}", (shown.subject)(case));
     let answer = match reason_without_result(case) {
         Some(reason) => reason,
-        None if case.complete => (shown.answer)(case),
+        None if case.complete || is_zero_import(case) => (shown.answer)(case),
         None => format!("{}; stopped early", (shown.answer)(case)),
     };
     format!("{}: {answer}", subject.trim_start())
+}
+
+/// Whether another program's test ran to its end, and a direction of it delivered nothing.
+fn is_zero_import(case: &CaseResult) -> bool {
+    let delivery = &case.figures.delivery;
+    case.requested.contains_key("imported_from")
+        && [delivery.delivered_bytes, delivery.delivered_reverse_bytes].contains(&Some(0))
 }
 
 /// Why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.

@@ -557,7 +557,7 @@ pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str
         (Some(_), _) if case.figures.counts.losses_unknown => format!("{per_run} of {size} received"),
         (Some(unit), 0) => format!("{per_run} {}", of_count(unit, per_run)),
         (Some(unit), _) => format!("{per_run} {} of {size}", of_count(unit, per_run)),
-        (None, 0) => "messages".to_owned(),
+        (None, 0) => String::new(),
         (None, _) => format!("{size} messages"),
     };
     if runs > 1 {
@@ -654,7 +654,7 @@ mod tests {
         TCP to 127.0.0.1:7100: upload 4.20 Gbit/s, download 3.91 Gbit/s, 10.0 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
         TCP to 127.0.0.1:7100: upload 28.6 Gbit/s, download 26.6 Gbit/s, 68.1 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
         TCP to 127.0.0.1:7100: upload 41.3 Gbit/s, download 38.4 Gbit/s, 98.3 % of the line rate; adds 297 µs of latency (RTT 33.0 → 330 µs, p50).
-        MEM round trip to a: no reply; 2 of 3 lost (66.7 %).
+        MEM round trip to a: no times; 2 of 3 lost (66.7 %).
         ");
     }
 

@@ -139,6 +139,8 @@ warning_codes! {
     DifferentMachines = "different_machines",
     /// Another program measured the run.
     Imported = "imported",
+    /// Only limits of some imported times are known.
+    UpperBound = "upper_bound",
     /// The imported file does not contain the losses.
     LossesUnknown = "losses_unknown",
     /// Lines of the imported file were not read.

@@ -1,14 +1,31 @@
 //! How long the intervals of a log are. The format says: the second column is the length in seconds. Some writers put the
 //! end of the interval there, or milliseconds; all starts and ends together show it.
 
+use jiff::Timestamp;
+
 /// A later start in seconds would be in the year 5138: it is in ms. The same for µs and ns.
 const UNITS_BY_START: [(f64, f64); 3] = [(1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3)];
 
 /// A start from here on is a date, not a time since the begin of the log: it is in 1973.
 const MIN_DATE_SECONDS: f64 = 1e8;
 
+/// The date of a start that is one.
+pub(super) fn date_of_start(start: f64) -> Option<Timestamp> {
+    let seconds = start * unit_of_start(start);
+    let is_date = (MIN_DATE_SECONDS..MAX_DATE_SECONDS).contains(&seconds);
+    is_date.then(|| Timestamp::from_millisecond((seconds * 1e3) as i64).ok()).flatten()
+}
+
+/// The unit of the starts, in seconds.
+fn unit_of_start(start: f64) -> f64 {
+    UNITS_BY_START.iter().find(|(limit, _)| start > *limit).map_or(1.0, |(_, unit)| *unit)
+}
+
 /// Units that the lengths may have, the documented one first.
 const LENGTH_UNITS: [f64; 4] = [1.0, 1e-3, 1e-6, 1e-9];
+
+/// A start from here on is no date: it is in 2100.
+const MAX_DATE_SECONDS: f64 = 4.1e9;
 
 /// Consecutive intervals leave small gaps and overlap a little.
 const LENGTH_SHARES: std::ops::RangeInclusive<f64> = 0.5..=1.2;
@@ -44,8 +61,7 @@ impl LogDuration {
 
     /// The duration of all intervals; `None` if the two columns contradict each other.
     pub(super) fn total_ns(&self) -> Option<u64> {
-        let unit =
-            UNITS_BY_START.iter().find(|(start, _)| self.first_start > *start).map_or(1.0, |(_, unit)| *unit);
+        let unit = unit_of_start(self.first_start);
         let seconds =
             if self.has_ends(unit) { self.distances * unit } else { self.sum * self.length_unit(unit)? };
         (0.0..MAX_SECONDS).contains(&seconds).then_some((seconds * 1e9).round() as u64)

@@ -15,6 +15,8 @@ pub(super) struct PacketSum {
     pub(super) seconds: f64,
     /// Payload bytes.
     pub bytes: Option<u64>,
+    /// A number of bytes that cannot be one.
+    impossible_bytes: Option<f64>,
     /// Payload rate.
     bits_per_second: Option<f64>,
     lost_packets: Option<f64>,
@@ -37,6 +39,9 @@ const MAX_WRAPPED: f64 = 16_777_216.0;
 /// Share by which the datagrams that the receiver expected may exceed those that the sender counted.
 const MAX_EXCESS: f64 = 0.01;
 
+/// Bytes by which the receiver's count may exceed the sender's: each ends its count at a time of its own.
+const MAX_EXCESS_BYTES: f64 = (4 << 20) as f64;
+
 /// Share by which a rate may differ from bytes ÷ time.
 const MAX_RATE_ERROR: f64 = 0.02;
 
@@ -45,11 +50,13 @@ impl PacketSum {
     pub(super) fn of(value: &Value) -> Option<PacketSum> {
         let sum = value.as_object()?;
         let number = |name: &str| sum.get(name).and_then(Value::as_f64).filter(|number| number.is_finite());
+        let is_count = |bytes: &f64| (0.0..MAX_COUNT).contains(bytes);
         let time = |name: &str| number(name).filter(|time| *time >= 0.0).unwrap_or(0.0);
         Some(PacketSum {
             start: time("start"),
             seconds: time("seconds"),
-            bytes: number("bytes").filter(|bytes| (0.0..MAX_COUNT).contains(bytes)).map(|bytes| bytes as u64),
+            bytes: number("bytes").filter(is_count).map(|bytes| bytes as u64),
+            impossible_bytes: number("bytes").filter(|bytes| !is_count(bytes)),
             bits_per_second: number("bits_per_second").filter(|rate| *rate >= 0.0),
             lost_packets: number("lost_packets"),
             packets: number("packets"),
@@ -65,6 +72,7 @@ impl PacketSum {
         }
         self.seconds = self.seconds.max(other.seconds);
         self.bytes = sum(self.bytes, other.bytes);
+        self.impossible_bytes = self.impossible_bytes.or(other.impossible_bytes);
         self.bits_per_second = sum(self.bits_per_second, other.bits_per_second);
         self.lost_packets = sum(self.lost_packets, other.lost_packets);
         self.packets = sum(self.packets, other.packets);
@@ -85,10 +93,19 @@ impl PacketSum {
 
     /// The rate, unless bytes and time contradict it.
     fn rate(&self) -> Option<f64> {
-        let rate = self.bits_per_second.filter(|rate| *rate > 0.0)?;
+        let is_zero = self.bytes == Some(0) && self.seconds > 0.0;
+        let rate = self.bits_per_second.filter(|rate| *rate > 0.0 || is_zero)?;
+        if self.impossible_bytes.is_some() {
+            return None;
+        }
         let Some(bytes) = self.bytes.filter(|_| self.seconds > 0.0) else { return Some(rate) };
         let computed = bytes as f64 * 8.0 / self.seconds;
         ((rate - computed).abs() <= MAX_RATE_ERROR * computed).then_some(rate)
+    }
+
+    /// Whether these are datagrams whose losses are not known, as in the intervals of a sender.
+    pub(super) fn lacks_losses(&self) -> bool {
+        self.packets.is_some() && self.lost_packets.is_none()
     }
 
     /// Whether the rate contradicts bytes and time.
@@ -162,9 +179,13 @@ impl DirectionSums {
             delivered_bytes: received.bytes,
             throughput_bps: received.rate(),
             seconds: received.seconds,
-            impossible: wrong_rate(received),
+            impossible: impossible_bytes(received).or_else(|| wrong_rate(received)),
             ..DirectionTotals::default()
         };
+        if let Some(excess) = self.excess(received) {
+            way.impossible = Some(excess);
+            (way.delivered_bytes, way.throughput_bps) = (None, None);
+        }
         if received.packets.is_none() && received.lost_packets.is_none() {
             return way;
         }
@@ -190,6 +211,15 @@ impl DirectionSums {
         DirectionTotals { datagrams: Datagrams::Counted(sent, arrived), ..way }
     }
 
+    /// More bytes received than sent.
+    fn excess(&self, received: &PacketSum) -> Option<String> {
+        let sent = self.sent.as_ref().filter(|_| self.knows_sent && !self.omits_start)?.bytes?;
+        let received = received.bytes?;
+        let most = sent as f64 * (1.0 + MAX_EXCESS) + MAX_EXCESS_BYTES;
+        (sent > 0 && received as f64 > most)
+            .then(|| format!("{received} bytes received of {sent} sent, so the delivered data is left out"))
+    }
+
     /// The sender's bytes, if present.
     fn result_of_old_version(&self, all: &PacketSum) -> DirectionTotals {
         let seconds = all.seconds;
@@ -198,7 +228,7 @@ impl DirectionSums {
                 delivered_bytes: all.bytes,
                 throughput_bps: all.rate(),
                 seconds,
-                impossible: wrong_rate(all),
+                impossible: impossible_bytes(all).or_else(|| wrong_rate(all)),
                 ..DirectionTotals::default()
             };
         }
@@ -220,13 +250,18 @@ impl DirectionSums {
         DirectionTotals {
             delivered_bytes: Some(delivered),
             throughput_bps: Some(delivered as f64 * 8.0 / seconds)
-                .filter(|rate| rate.is_finite() && *rate > 0.0),
+                .filter(|rate| rate.is_finite() && *rate >= 0.0),
             seconds,
             datagrams: Datagrams::Counted(counted, arrived),
             mixes_periods: false,
             impossible: None,
         }
     }
+}
+
+fn impossible_bytes(sum: &PacketSum) -> Option<String> {
+    let bytes = sum.impossible_bytes?;
+    Some(format!("{bytes} bytes is no possible amount, so the delivered data is left out"))
 }
 
 fn wrong_rate(sum: &PacketSum) -> Option<String> {

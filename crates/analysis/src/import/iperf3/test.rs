@@ -9,6 +9,7 @@ use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
     CaseResult, CpuUse, Delivery, Figures, MessageCounts, SeriesEntry, Warning, WarningCode,
 };
+use linkgauge_model::sample::append_entries;
 
 /// A hundred years; no real test takes longer.
 const MAX_DURATION_SECONDS: f64 = 3.2e9;
@@ -30,6 +31,8 @@ pub(super) struct TestDocument {
     pub(super) intervals: Vec<Value>,
     pub(super) end: Value,
     pub(super) error: Value,
+    /// Its events are mixed with those of another test.
+    pub(super) is_mixed: bool,
 }
 
 impl TestDocument {
@@ -39,7 +42,13 @@ impl TestDocument {
             _ => Vec::new(),
         };
         let mut field = |name: &str| value.get_mut(name).map(Value::take).unwrap_or_default();
-        TestDocument { start: field("start"), intervals, end: field("end"), error: field("error") }
+        TestDocument {
+            start: field("start"),
+            intervals,
+            end: field("end"),
+            error: field("error"),
+            is_mixed: false,
+        }
     }
 
     /// True if both belong to the same test.
@@ -52,6 +61,11 @@ impl TestDocument {
 
     /// The case; fails if no direction of the test has a result.
     pub(super) fn into_case(self, about: &ImportOptions) -> Result<CaseResult, ImportError> {
+        if self.is_mixed {
+            return Err(format_error(
+                "the events of two tests are mixed, and no event names its test: write each test to a file of its own",
+            ));
+        }
         let error = match &self.error {
             Value::Null => None,
             Value::String(text) => Some(format!("iperf3 ended with an error: {text}")),
@@ -95,6 +109,13 @@ impl TestDocument {
         if let Some(error) = error {
             case.complete = false;
             case.warnings.push(Warning::new(WarningCode::Incomplete, error, "let the test run to its end"));
+        } else if ways().any(|way| way.delivered_bytes == Some(0)) {
+            case.complete = false;
+            case.warnings.push(Warning::new(
+                WarningCode::Incomplete,
+                "a direction of the test delivered nothing",
+                "check the link and the firewalls of both hosts",
+            ));
         }
         Ok(case)
     }
@@ -107,10 +128,8 @@ impl TestDocument {
     fn check_parameters(&self) -> Result<(), ImportError> {
         for (name, most) in [("num_streams", MAX_STREAMS), ("blksize", MAX_BLOCK_BYTES)] {
             let value = &self.start["test_start"][name];
-            if value.as_f64().is_some_and(|value| !(0.0..=f64::from(most)).contains(&value)) {
-                return Err(format_error(format!(
-                    "'{name}' of the test is {value}: iperf3 has at most {most}"
-                )));
+            if value.as_f64().is_some_and(|value| !(1.0..=f64::from(most)).contains(&value)) {
+                return Err(format_error(format!("'{name}' of the test is {value}: iperf3 has 1 to {most}")));
             }
         }
         Ok(())
@@ -232,7 +251,14 @@ impl TestDocument {
             }
         };
         let sums = self.intervals.iter().filter_map(shown).filter(|sum| !sum.omitted);
-        sums.map(|sum| series_entry(&sum)).collect()
+        let sums: Vec<PacketSum> = sums.collect();
+        // The sender of datagrams does not know which of them arrived.
+        if sums.iter().any(PacketSum::lacks_losses) {
+            return Vec::new();
+        }
+        let mut series = Vec::new();
+        append_entries(&mut series, sums.iter().map(series_entry).collect(), 0);
+        series
     }
 
     /// Facts without a figure, and CPU time.

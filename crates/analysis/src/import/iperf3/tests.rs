@@ -143,18 +143,10 @@ fn parameters_that_iperf3_cannot_have_are_refused() {
         (
             "\"num_streams\":1,",
             "\"num_streams\":1e9,",
-            "'num_streams' of the test is 1000000000.0: iperf3 has at most 128",
+            "'num_streams' of the test is 1000000000.0: iperf3 has 1 to 128",
         ),
-        (
-            "\"num_streams\":1,",
-            "\"num_streams\":-1,",
-            "'num_streams' of the test is -1: iperf3 has at most 128",
-        ),
-        (
-            "\"blksize\":1448,",
-            "\"blksize\":1e30,",
-            "'blksize' of the test is 1e+30: iperf3 has at most 1048576",
-        ),
+        ("\"num_streams\":1,", "\"num_streams\":-1,", "'num_streams' of the test is -1: iperf3 has 1 to 128"),
+        ("\"blksize\":1448,", "\"blksize\":1e30,", "'blksize' of the test is 1e+30: iperf3 has 1 to 1048576"),
     ] {
         let changed = json.replace(from, to);
         assert_ne!(changed, json);
@@ -186,4 +178,72 @@ fn an_interrupted_test_has_what_this_side_counted() {
         import(&with_error(0)).unwrap_err().contains("the client has terminated"),
         "the server did not report"
     );
+}
+
+/// A client's TCP upload whose receiver counted these bytes (a text of JSON) at this rate.
+fn upload(received: &str, rate: f64) -> String {
+    format!(
+        r#"{{"start": {}, "intervals": [], "end": {{"sum_sent": {},
+        "sum_received": {{"seconds": 3, "bytes": {received}, "bits_per_second": {rate}, "sender": true}}}}}}"#,
+        start("TCP", &json!({})),
+        sum(3e8, true)
+    )
+}
+
+#[test]
+fn impossible_amounts_of_data_are_left_out() {
+    for (received, rate, what) in [
+        ("300000000000", 8e11, "300000000000 bytes received of 300000000 sent"),
+        ("-5", 8e8, "-5 bytes is no possible amount"),
+        ("1e30", 8e8, "1000000000000000000000000000000 bytes is no possible amount"),
+    ] {
+        let case = case(&upload(received, rate));
+        let delivery = &case.figures.delivery;
+        assert_eq!((delivery.delivered_bytes, delivery.throughput_bps), (None, None), "{received}");
+        assert_eq!(warning_codes(&case.warnings), ["contradiction"], "{received}");
+        assert!(case.warnings[0].text.contains(what), "{:?}", case.warnings);
+    }
+    for (name, value) in [("num_streams", 1), ("blksize", 1448)] {
+        let without = bidirectional().replace(&format!("\"{name}\":{value},"), &format!("\"{name}\":0,"));
+        assert!(import(&without).unwrap_err().contains("of the test is 0"), "{name}");
+    }
+}
+
+#[test]
+fn a_direction_without_data_is_zero_and_incomplete() {
+    let case = case(&upload("0", 0.0));
+    let delivery = &case.figures.delivery;
+    assert_eq!((delivery.delivered_bytes, delivery.throughput_bps), (Some(0), Some(0.0)));
+    assert_eq!((case.complete, warning_codes(&case.warnings)), (false, vec!["incomplete"]));
+}
+
+#[test]
+fn mixed_events_of_two_tests_are_no_result() {
+    let [first, second] = [3e8, 9e8].map(|bytes| {
+        let mut value: Value = serde_json::from_str(&upload(&bytes.to_string(), bytes * 8.0 / 3.0)).unwrap();
+        ["start", "end"].map(|name| format!("{}\n", json!({"event": name, "data": value[name].take()})))
+    });
+    let apart = [&first[0], &first[1], &second[0], &second[1]].map(String::as_str).concat();
+    assert_eq!(import(&apart).unwrap().cases.len(), 2);
+    for end in [[&first[1], &second[1]], [&second[1], &first[1]]] {
+        let mixed = format!("{}{}{}{}", first[0], second[0], end[0], end[1]);
+        assert!(import(&mixed).unwrap_err().contains("the events of two tests are mixed"), "{mixed}");
+    }
+}
+
+#[test]
+fn intervals_of_a_sender_of_datagrams_are_no_deliveries() {
+    let of = |lost: &str| {
+        let interval =
+            format!(r#"{{"sum": {{"start": 0, "seconds": 0.001, "bytes": 1000, "packets": 1{lost}}}}}"#);
+        let intervals = vec![interval; 2000].join(",");
+        let text = datagrams("12", "2", "14480");
+        let (before, after) = text.split_once("\"intervals\": [").unwrap();
+        let (_, end) = after.split_once("}],").unwrap();
+        case(&format!("{before}\"intervals\": [{intervals}],{end}"))
+    };
+    assert_eq!(of("").series, []);
+    let series = of(r#", "lost_packets": 0"#).series;
+    assert!(series.len() <= 600, "{}", series.len());
+    assert_eq!(series.iter().map(|entry| entry.messages).sum::<u64>(), 2000);
 }

@@ -1,6 +1,6 @@
 //! The lines of `fping -c` and `fping -C`. Its targets alternate, and each line names its own.
 
-use super::{MAX_COUNT, MAX_LATENCY_MS, PingTarget, host_of_url};
+use super::{MAX_LATENCY_MS, PingTarget, host_of_url, lost_percent, parse_count};
 
 /// Bytes of the ICMP header, which fping adds to the size of a reply.
 const HEADER_BYTES: u32 = 8;
@@ -12,8 +12,8 @@ pub(super) enum FpingLine {
     Reply(u32, f64),
     Duplicate,
     TimedOut,
-    /// Sent requests and received replies.
-    Summary(u64, u64),
+    /// Sent requests, received replies, and the percentage that was lost.
+    Summary(u64, u64, Option<f64>),
     /// The times of all requests in ms; `None`: no reply.
     Times(Vec<Option<f64>>),
 }
@@ -28,10 +28,11 @@ pub(super) fn parse_line(line: &str) -> Option<(&str, FpingLine)> {
         return None;
     }
     if let Some(counts) = about.strip_prefix("xmt/rcv/%") {
-        let mut numbers = counts.split_once("= ")?.1.split('/').map(|number| number.parse().ok());
-        let (sent, received) = (numbers.next()??, numbers.next()??);
-        return (sent < MAX_COUNT && received < MAX_COUNT)
-            .then_some((name, FpingLine::Summary(sent, received)));
+        let mut numbers = counts.split_once("= ")?.1.split('/');
+        let (sent, received) = (parse_count(numbers.next()?)?, parse_count(numbers.next()?)?);
+        // With more replies than requests it is another percentage.
+        let percent = numbers.next().filter(|_| counts.starts_with("loss")).and_then(lost_percent);
+        return Some((name, FpingLine::Summary(sent, received, percent)));
     }
     if about.starts_with("duplicate for [") {
         return Some((name, FpingLine::Duplicate));
@@ -64,7 +65,9 @@ pub fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
         FpingLine::Reply(_, milliseconds) => target.add_reply(milliseconds),
         FpingLine::Duplicate => target.duplicates += 1,
         FpingLine::TimedOut => target.failed += 1,
-        FpingLine::Summary(sent, received) => target.counted = Some((sent, received)),
+        FpingLine::Summary(sent, received, percent) => {
+            (target.counted, target.lost_percent) = (Some((sent, received)), percent);
+        }
         // Output that is not quiet has a line for each of them as well.
         FpingLine::Times(times) if target.recorder.counts.received + target.failed == 0 => {
             for time in times {

@@ -212,8 +212,8 @@ fn quiet_output_has_the_figures_of_its_summary() {
 
 #[test]
 fn output_that_was_cut_off_has_no_loss() {
-    let run =
-        import_bytes("ping", IPUTILS.split("\n\n").next().unwrap().as_bytes(), &import_options()).unwrap();
+    let lines = format!("{}\n", IPUTILS.split("\n\n").next().unwrap());
+    let run = import_bytes("ping", lines.as_bytes(), &import_options()).unwrap();
     assert_eq!((run.cases[0].figures.counts.known_lost(), run.cases[0].figures.counts.received), (None, 3));
     assert_eq!(warning_codes(&run.warnings), ["imported", "losses_unknown"]);
     assert!(cases("hello\n").unwrap_err().starts_with("not the output of ping in English or German"));
@@ -221,5 +221,70 @@ fn output_that_was_cut_off_has_no_loss() {
         cases("PING gw (192.0.2.1) 56(84) bytes of data.\n")
             .unwrap_err()
             .contains("neither a reply nor a summary")
+    );
+}
+
+#[test]
+fn a_line_that_is_cut_off_counts_for_nothing() {
+    let head =
+        "PING gw (192.0.2.1) 56(84) bytes of data.\n64 bytes from 192.0.2.1: icmp_seq=1 ttl=64 time=2.5 ms\n";
+    for end in ["time=12.345 m", "time=1", "time=12.", "time=12.345 ms"] {
+        let text = format!("{head}64 bytes from 192.0.2.1: icmp_seq=2 ttl=64 {end}");
+        let run = import_bytes("ping", text.as_bytes(), &import_options()).unwrap();
+        let figures = &run.cases[0].figures;
+        assert_eq!((figures.counts.received, figures.counts.known_lost()), (1, None), "{end}");
+        assert_eq!(figures.times.latency_ns.as_ref().unwrap().max, 2_500_000, "{end}");
+        assert_eq!(warning_codes(&run.warnings), ["imported", "skipped_text", "losses_unknown"]);
+    }
+    assert!(cases("192.0.2.1 : 12.5 12.6 1").unwrap_err().contains("no line end"));
+    // As a shell or an editor leaves it: the last line of a summary is whole.
+    let run = import_bytes("ping", IPUTILS.trim_end().as_bytes(), &import_options()).unwrap();
+    assert_eq!(warning_codes(&run.warnings), ["imported"]);
+}
+
+#[test]
+fn impossible_times_count_for_nothing() {
+    let zero = IPUTILS.replace("time=0.031 ms", "time=0.000 ms");
+    let negative = IPUTILS.replace("time=0.031 ms", "time=-3.00 ms");
+    for text in [zero, negative] {
+        let case = cases(&text).unwrap().remove(0);
+        let counts = case.figures.counts;
+        assert_eq!((counts.sent, counts.received, counts.known_lost()), (4, 3, Some(1)), "{text}");
+        assert_eq!(case.figures.times.latency_ns, None, "{text}");
+        assert_eq!(warning_codes(&case.warnings), ["contradiction"], "{text}");
+    }
+    // Messages that are too short for a time.
+    let short = IPUTILS.replace(" time=0.031 ms", "").replace(" time=1.25 ms", "");
+    let case = cases(&short).unwrap().remove(0);
+    assert_eq!((case.figures.counts.received, case.figures.counts.known_lost()), (3, Some(1)));
+    assert!(case.warnings[0].text.contains("too short"), "{:?}", case.warnings);
+}
+
+#[test]
+fn a_percentage_that_contradicts_its_counts_is_no_loss() {
+    for (from, to) in [("25% packet loss", "50% packet loss"), ("4 packets", "18446744073709551616 packets")]
+    {
+        let run = import_bytes("ping", IPUTILS.replace(from, to).as_bytes(), &import_options()).unwrap();
+        assert_eq!(run.cases[0].figures.counts.known_lost(), None, "{to}");
+        assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"], "{to}");
+        assert_eq!(run.cases[0].figures.times.latency_ns.as_ref().unwrap().max, 12_500_000);
+    }
+    let fping = "gw : [0], 64 bytes, 0.5 ms (0.5 avg, 0% loss)\ngw : xmt/rcv/%loss = 1/1/50%, min/avg/max = 0.5/0.5/0.5\n";
+    assert_eq!(cases(fping).unwrap()[0].figures.counts.known_lost(), None);
+}
+
+#[test]
+fn a_time_below_a_limit_is_an_upper_bound() {
+    let text = "Pinging gw [192.0.2.1] with 32 bytes of data:
+Reply from 192.0.2.1: bytes=32 time<1ms TTL=128
+Reply from 192.0.2.1: bytes=32 time=3ms TTL=128
+";
+    let case = cases(text).unwrap().remove(0);
+    assert_eq!(case.figures.times.latency_ns.as_ref().unwrap().min, 1_000_000);
+    assert_eq!(warning_codes(&case.warnings), ["upper_bound"]);
+    assert!(
+        case.warnings[0].text.starts_with("1 of 2 times are known to be below 1 ms only"),
+        "{:?}",
+        case.warnings
     );
 }

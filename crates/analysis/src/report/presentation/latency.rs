@@ -42,7 +42,8 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
     let interval = format_half_interval(figures, "latency_ns.p50", median);
     let mut main = vec![line_time_ns(case).map_or(ABSENT.to_owned(), format_nanoseconds)];
     main.extend(time_cells(times, interval));
-    main.push(figures.counts.known_lost().map_or(ABSENT.to_owned(), format_count));
+    let lost = figures.counts.known_lost().filter(|_| figures.has_measurements());
+    main.push(lost.map_or(ABSENT.to_owned(), format_count));
     let mut rows = vec![FigureRow { label: None, cells: main }];
     let further = [("response", &figures.times.response_ns), ("connect", &figures.times.connect_ns)];
     for (label, times) in further {
@@ -69,7 +70,8 @@ pub(crate) fn time_cells(distribution: Option<&Distribution>, plus_minus: String
 
 fn answer(case: &CaseResult) -> String {
     let Some(times) = &case.figures.times.latency_ns else {
-        return format!("no reply; {}", loss_text(case));
+        let replies = if case.figures.counts.received > 0 { "no times" } else { "no reply" };
+        return format!("{replies}; {}", loss_text(case));
     };
     let mut text = median_and_tail(times);
     let above = line_time_ns(case).zip(median_ns(Some(times))).map(|(line, median)| median as f64 - line);
@@ -123,14 +125,38 @@ pub(crate) fn median_and_tail(times: &Distribution) -> String {
 }
 
 fn range(cases: &[&CaseResult]) -> Option<String> {
+    let is_measured = |case: &&&CaseResult| case.figures.has_measurements();
+    if !cases.iter().any(|case| is_measured(&case)) {
+        return None;
+    }
     let medians = cases.iter().filter_map(|case| median_ns(case.figures.times.latency_ns.as_ref()));
-    let range = format_range(medians.map(|median| median as f64), brief_time)?;
+    let range = format_range(medians.map(|median| median as f64), brief_time);
+    let range = match (range, cases.iter().any(|case| is_median_lost(case))) {
+        (Some(range), false) => range,
+        (Some(range), true) => format!("{range} to lost"),
+        (None, true) => "lost".to_owned(),
+        (None, false) => "unknown".to_owned(),
+    };
     let count =
         |get: fn(&Figures) -> u64| cases.iter().map(|case| get(&case.figures)).fold(0, u64::saturating_add);
     let (sent, lost) = (count(|figures| figures.counts.sent), count(|figures| figures.counts.lost));
     let is_known = cases.iter().all(|case| !case.figures.counts.losses_unknown);
     let loss = if is_known { format_loss_count(lost, sent) } else { LOSS_UNKNOWN.to_owned() };
-    Some(format!("p50 {range}, {loss}"))
+    let without_result = cases.iter().filter(|case| !is_measured(case)).count();
+    let unmeasured = match without_result {
+        0 => String::new(),
+        count => format!(", {} without a result", format_plural(count as u64, "case")),
+    };
+    Some(format!("p50 {range}, {loss}{unmeasured}"))
+}
+
+/// Whether the median falls among the lost requests.
+fn is_median_lost(case: &CaseResult) -> bool {
+    let counts = &case.figures.counts;
+    match &case.figures.times.latency_ns {
+        Some(times) => times.percentiles.get("p50") == Some(&None),
+        None => counts.sent > 0 && counts.received == 0 && !counts.losses_unknown,
+    }
 }
 
 fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {

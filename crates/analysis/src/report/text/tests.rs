@@ -77,7 +77,7 @@ fn summary_of_one_case() {
                         rate  transferred  chunk p50      p99      max  chunks
       download  4.931 kbit/s     600.0 kB    1.203 s  2.162 s  25.22 s     607
 
-    MEM round trip to a: no reply; 2 of 3 lost (66.7 %). 3 requests of 1 B, 42.1 s
+    MEM round trip to a: no times; 2 of 3 lost (66.7 %). 3 requests of 1 B, 42.1 s
     ");
 }
 
@@ -341,7 +341,7 @@ fn a_case_without_results_says_why() {
 #[test]
 fn minimal_run() {
     insta::assert_snapshot!(render_text(&sample_runs::minimal(), FULL), @r"
-    MEM round trip to a: no reply; 2 of 3 lost (66.7 %). 3 requests of 1 B, 42.1 s
+    MEM round trip to a: no times; 2 of 3 lost (66.7 %). 3 requests of 1 B, 42.1 s
       1 case in 42.10 s, 2026-11-20 10:00 UTC
 
     Latency, 1 B messages
@@ -525,7 +525,8 @@ fn unmeasured_cases_have_no_row() {
         case.complete = false;
     }
     insta::assert_snapshot!(render_text(&run, FULL), @r"
-    demo on gauge-1: 6 latency cases: p50 13.8 µs, no loss. 42.1 s
+    demo on gauge-1: 6 latency cases: p50 13.8 µs, no loss, 4 cases without a
+      result. 42.1 s
       6 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Latency, 14 B messages
