@@ -278,11 +278,30 @@ fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<SiteServer>> {
 
 fn read_config(flags: &Flags) -> Result<Config> {
     let mut config = read_targets(flags)?;
+    config.actions.iter().filter_map(|action| action.program()).try_for_each(check_program)?;
     if let Some(url) = &flags.push {
         let push = Push::new(url.clone(), DEFAULT_PUSH_INTERVAL);
         config.push = Some(push.map_err(|why| anyhow!("--push {url}: {why}"))?);
     }
     Ok(config)
+}
+
+/// Checks that the program of an action exists, as the system looks for it when an alarm begins.
+fn check_program(program: &str) -> Result<()> {
+    let is_program =
+        |path: &Path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = match program.contains('/') {
+        true => is_program(Path::new(program)),
+        false => std::env::split_paths(&paths).any(|folder| is_program(&folder.join(program))),
+    };
+    if !is_found {
+        bail!(
+            "the command '{}' of an action is no program that can be run: name another",
+            printable(program)
+        );
+    }
+    Ok(())
 }
 
 fn read_targets(flags: &Flags) -> Result<Config> {

@@ -108,7 +108,22 @@ fn protocol_help() -> String {
     protocol_list("Protocol to serve", served.map(|protocol| (protocol.name, protocol.summary)))
 }
 
+/// Fewer bytes hold no message of a client.
+const MIN_MEMORY_BYTES: u64 = 64 << 10;
+
+/// Refuses limits with which no client could be served.
+fn check_limits(flags: &Flags) -> Result<()> {
+    if flags.idle.0.is_zero() || flags.max_time.0.is_zero() {
+        bail!("--idle and --max-time: a time of 0 closes every connection at once: use 1s or more");
+    }
+    if let Some(Bytes(memory)) = flags.max_memory.filter(|memory| memory.0 < MIN_MEMORY_BYTES) {
+        bail!("--max-memory {memory}: no client can be served with it: use 64Ki or more");
+    }
+    Ok(())
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
+    check_limits(&flags)?;
     if flags.urls.iter().any(|url| url.scheme() == "https") {
         #[cfg(feature = "http")]
         return https::run(&flags);

@@ -12,6 +12,34 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Time for a command or for one attempt of a webhook, unless the action says otherwise.
 pub(crate) const DEFAULT_ACTION_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Checks a URL of plain HTTP: what is wrong with it, and what to try.
+pub(crate) fn check_http_url(url: &str) -> Result<(), &'static str> {
+    let authority = url.strip_prefix("http://").and_then(|rest| rest.split(['/', '?', '#']).next());
+    let host = authority.map_or("", |authority| authority.rsplit('@').next().unwrap_or(authority));
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    };
+    if name.is_empty() {
+        return Err("its URL names no host: write it like http://HOST:8080/path");
+    }
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    if !port.is_none_or(is_port) {
+        return Err("the port of its URL is none: use 1 to 65535");
+    }
+    Ok(())
+}
+
+/// A URL as it is shown: a password in it is left out.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..end].rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://…@{host}{}", &rest[end..]),
+        None => url.to_owned(),
+    }
+}
+
 /// Pauses before the second and the third attempt of a webhook.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
@@ -87,7 +115,15 @@ impl Action {
     pub fn describe(&self) -> String {
         match &self.target {
             ActionTarget::Command(words) => format!("runs {}", words.join(" ")),
-            ActionTarget::Webhook(url) => format!("posts to {url}"),
+            ActionTarget::Webhook(url) => format!("posts to {}", without_password(url)),
+        }
+    }
+
+    /// The program that it starts.
+    pub fn program(&self) -> Option<&str> {
+        match &self.target {
+            ActionTarget::Command(words) => words.first().map(String::as_str),
+            ActionTarget::Webhook(_) => None,
         }
     }
 
@@ -137,7 +173,7 @@ fn post(url: &str, message: &[u8], timeout: Duration) -> Result<(), ActionError>
         Ok(response) => format!("status {} {}", response.status_code, response.reason_phrase),
         Err(error) => error.to_string(),
     };
-    Err(ActionError::Refused { url: url.to_owned(), why })
+    Err(ActionError::Refused { url: without_password(url), why })
 }
 
 fn run_command(words: &[String], message: &[u8], timeout: Duration) -> Result<(), ActionError> {
@@ -291,6 +327,22 @@ mod tests {
     fn post_to(url: String, stop: bool) -> Result<(), String> {
         let action = Action { target: ActionTarget::Webhook(url), timeout: LONG };
         action.perform(b"{\"a\":1}", &AtomicBool::new(stop)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_url_is_checked_and_shown_without_its_password() {
+        for good in
+            ["http://a", "http://a:1/x", "http://[::1]", "http://[::1]:80/", "http://u:p@a:80?x=:99999"]
+        {
+            assert_eq!(check_http_url(good), Ok(()), "{good}");
+        }
+        for wrong in
+            ["http://", "http://:80", "http://a:0", "http://a:99999", "http://u:p@a:x/", "http://[::1]:"]
+        {
+            assert!(check_http_url(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(without_password("http://me:secret@a:80/x@y"), "http://…@a:80/x@y");
+        assert_eq!(without_password("http://a/x@y"), "http://a/x@y");
     }
 
     #[test]

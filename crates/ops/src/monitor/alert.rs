@@ -43,6 +43,8 @@ enum RuleFault {
     NoShare,
     #[error("'{0}' is unknown: use loss, late 20ms or late p99")]
     Badness(String),
+    #[error("a time of 0 is no limit: every reply takes longer")]
+    NoTime,
     #[error("what stands in brackets is not like (normal 0.5 %)")]
     Normal,
     #[error("the share must be above the normal one, not too close to it, and below 95 %")]
@@ -99,6 +101,9 @@ fn parse_badness(what: &str) -> Result<Badness, RuleFault> {
         Some("p99") => Ok(Badness::LaterThanLearntP99),
         Some(time) => {
             let time = parse_duration_with_unit(time)?;
+            if time.is_zero() {
+                return Err(RuleFault::NoTime);
+            }
             Ok(Badness::LaterThan(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
         }
         None => Err(RuleFault::Badness(what.to_owned())),

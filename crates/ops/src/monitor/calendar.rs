@@ -152,13 +152,23 @@ impl std::str::FromStr for QuietHours {
 impl QuietHours {
     /// Whether a date is in these hours of its day.
     pub(crate) fn contain(&self, at: Timestamp, zone: &TimeZone) -> bool {
-        let time = at.to_zoned(zone.clone()).time();
+        self.contain_time(at.to_zoned(zone.clone()).time())
+    }
+
+    fn contain_time(&self, time: CivilTime) -> bool {
         if self.from < self.to {
             self.from <= time && time < self.to
         } else {
             self.from <= time || time < self.to
         }
     }
+}
+
+/// Whether these hours leave no time of a day.
+pub(crate) fn cover_whole_day(hours: &[QuietHours]) -> bool {
+    // Hours begin and end at whole minutes.
+    let minutes = (0..24).flat_map(|hour| (0..60).map(move |minute| CivilTime::constant(hour, minute, 0, 0)));
+    !hours.is_empty() && minutes.into_iter().all(|time| hours.iter().any(|quiet| quiet.contain_time(time)))
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT};
+use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT, check_http_url};
 use super::alert::{Alert, InvalidRule, Rule};
-use super::calendar::{InvalidQuietHours, QuietHours};
+use super::calendar::{InvalidQuietHours, QuietHours, cover_whole_day};
 use super::level::USUAL_SHIFT_DELAY;
 use super::push::{DEFAULT_PUSH_INTERVAL, Push};
 use linkgauge_engine::link::endpoint_caps;
@@ -17,7 +17,7 @@ use linkgauge_engine::schedule::{self, InvalidCase};
 use linkgauge_engine::workload::latency;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
-use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
+use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_bytes, format_period};
 
 /// Probes per second, unless the case has a rate.
 const DEFAULT_RATE: f64 = 10.0;
@@ -46,6 +46,15 @@ const MAX_NAME_CHARS: usize = 200;
 
 /// More links than this need several monitors.
 const MAX_WATCHES: usize = 2000;
+
+/// A smaller store holds not even the windows of a day.
+const MIN_STORE_BYTES: u64 = 1_000_000;
+
+/// A shorter timeout makes a loss of every probe.
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// Probes in the time until a level shift is noticed, without which there is no median: ten for each of six windows.
+const MIN_SHIFT_PROBES: f64 = 60.0;
 
 /// Alerts of a link, and its quiet hours.
 const MAX_RULES: usize = 100;
@@ -107,8 +116,11 @@ pub enum ConfigError {
     #[error("two watches are named '{0}': give each a name of its own")]
     SameName(String),
     /// There is nothing to watch, or too much.
-    #[error("{0} links to watch: a monitor watches 1 to {MAX_WATCHES}")]
+    #[error("{amount} links to watch: a monitor watches 1 to {MAX_WATCHES}", amount = format_amount(*.0))]
     Count(usize),
+    /// The store would hold nothing.
+    #[error("store-size is {0} B: use {least} or more", least = format_bytes(MIN_STORE_BYTES))]
+    StoreSize(u64),
     /// A setting does not fit the others.
     #[error("watch '{name}': {why}")]
     Unfit {
@@ -117,6 +129,10 @@ pub enum ConfigError {
         /// What is wrong, and what to try.
         why: String,
     },
+}
+
+fn format_amount(links: usize) -> String {
+    if links > MAX_WATCHES { format!("more than {MAX_WATCHES}") } else { links.to_string() }
 }
 
 /// What a monitor does.
@@ -185,8 +201,11 @@ impl Watch {
     pub fn promises(&self) -> Vec<String> {
         let WatchSchedule::Continuous { per_second } = self.schedule else { return Vec::new() };
         let alerts = self.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second));
-        let shifts =
-            format!("level shift of the median: noticed after about {}", format_period(USUAL_SHIFT_DELAY));
+        let shifts = match per_second * USUAL_SHIFT_DELAY.as_secs_f64() >= MIN_SHIFT_PROBES {
+            true => format!("noticed after about {}", format_period(USUAL_SHIFT_DELAY)),
+            false => "not noticed: it needs a probe a minute or more".to_owned(),
+        };
+        let shifts = format!("level shift of the median: {shifts}");
         alerts.map(|alert| alert.promise()).chain([shifts]).collect()
     }
 }
@@ -239,7 +258,10 @@ impl ActionEntry {
             (Some(words), None) if words.first().is_some_and(|program| !program.is_empty()) => {
                 ActionTarget::Command(words)
             }
-            (None, Some(url)) if url.starts_with("http://") => ActionTarget::Webhook(url),
+            (None, Some(url)) if url.starts_with("http://") => {
+                check_http_url(&url)?;
+                ActionTarget::Webhook(url)
+            }
             (None, Some(_)) => {
                 return Err(
                     "a webhook is a URL that begins with http://. For others use command = [\"curl\", …]",
@@ -300,7 +322,8 @@ impl Config {
             }
             let deserializer = |table| toml::de::Deserializer::from(Spanned::new(0..0, table));
             let entry = WatchEntry::deserialize(deserializer(own)).map_err(wrong)?;
-            let spec = CaseSpec::deserialize(deserializer(whole)).map_err(wrong)?;
+            let spec =
+                CaseSpec::deserialize(deserializer(whole)).map_err(|error| with_entry_keys(wrong(error)))?;
             watches.extend(watches_of(spec, &entry, number)?);
             if watches.len() > MAX_WATCHES {
                 return Err(ConfigError::Count(watches.len()));
@@ -311,6 +334,9 @@ impl Config {
                 entry.action().map_err(|why| ConfigError::Action { action: number, why })
             });
         let actions = actions.collect::<Result<_, _>>()?;
+        if let Some(Bytes(size)) = file.store_size.filter(|size| size.0 < MIN_STORE_BYTES) {
+            return Err(ConfigError::StoreSize(size));
+        }
         let config = Config::new(watches, actions)?;
         let push = |entry: PushEntry| {
             Push::new(entry.url, entry.every.map_or(DEFAULT_PUSH_INTERVAL, |every| every.0))
@@ -348,6 +374,17 @@ impl Config {
         }
         Ok(Config { watches, actions, max_store_bytes: None, push: None })
     }
+}
+
+/// An error about an unknown key, which names the keys of a case, with those of an entry before them.
+fn with_entry_keys(error: ConfigError) -> ConfigError {
+    let ConfigError::Toml(text) = error else { return error };
+    const KNOWN: &str = ", expected one of ";
+    let keys = ENTRY_KEYS.iter().filter(|key| !key.contains('_')).map(|key| format!("`{key}`, "));
+    ConfigError::Toml(match text.contains("unknown field") {
+        true => text.replacen(KNOWN, &format!("{KNOWN}{}", keys.collect::<String>()), 1),
+        false => text,
+    })
 }
 
 /// The tables of a value: of a table itself, or of a list of tables.
@@ -411,6 +448,10 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
         return Err(ConfigError::Case { watch: number, error });
     }
     let cases = spec.expand().map_err(|error| ConfigError::Case { watch: number, error })?;
+    if cases.len() > urls {
+        let what = "a watch measures one combination: use lists for 'url' only, and one value for other keys";
+        return Err(ConfigError::Case { watch: number, error: CaseSpecError::new("size", what) });
+    }
     let watch = |case: Case| {
         let own = case.endpoints[0].as_str().to_owned();
         let name = match &entry.name {
@@ -435,6 +476,15 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
 fn check(watch: &Watch) -> Result<(), ConfigError> {
     let unfit = |why: String| ConfigError::Unfit { name: watch.name.clone(), why };
     checked_plan(watch, watch.case.clone())?;
+    if cover_whole_day(&watch.quiet) {
+        return Err(unfit("its quiet hours leave no time of the day: shorten them".to_owned()));
+    }
+    if let Some(timeout) = watch.case.timeout.filter(|timeout| *timeout < MIN_TIMEOUT) {
+        return Err(unfit(format!(
+            "a timeout of {} is too short for a reply: use 1ms or more",
+            format_period(timeout)
+        )));
+    }
     if matches!(watch.schedule, WatchSchedule::Continuous { .. }) && watch.case.parallel != 1 {
         return Err(unfit("a link is watched over one connection: remove 'parallel'".to_owned()));
     }
@@ -542,12 +592,34 @@ mod tests {
     }
 
     #[test]
+    fn a_level_shift_is_promised_where_it_can_be_noticed() {
+        let promise = |rate: &str| {
+            let text = format!("[[watch]]\nurl = \"tcp://192.0.2.1\"\nrate = {rate}");
+            Config::from_toml(&text).unwrap().watches[0].promises().pop().unwrap()
+        };
+        assert!(promise("1").contains("noticed after about"));
+        assert!(promise("0.001").contains("not noticed"));
+    }
+
+    #[test]
     fn wrong_files_say_what_is_wrong() {
         let watch = "[[watch]]\nurl = \"tcp://192.0.2.1\"\n";
         for (text, why) in [
             ("", "0 links to watch"),
             ("[[watch]]\nname = \"x\"", "has no endpoint"),
             (&format!("{watch}{watch}"), "two watches are named 'tcp://192.0.2.1'"),
+            (
+                &format!("{watch}alerts = []"),
+                "unknown field `alerts`, expected one of `name`, `every`, `alert`, `quiet`",
+            ),
+            (&format!("{watch}size = [1, 2]"), "use lists for 'url' only"),
+            (&format!("{watch}size = []"), "size is an empty list"),
+            (&format!("{watch}timeout = \"1us\""), "a timeout of 1"),
+            (&format!("{watch}quiet = [\"00:00-12:00\", \"11:00-00:00\"]"), "leave no time of the day"),
+            (&format!("{watch}alert = [\"late 0ms > 5 %\"]"), "a time of 0 is no limit"),
+            (&format!("store-size = 5\n{watch}"), "store-size is 5 B: use 1"),
+            (&format!("{watch}[[action]]\nwebhook = \"http://u:p@192.0.2.1:99999/\""), "use 1 to 65535"),
+            (&format!("{watch}[push]\nurl = \"http://192.0.2.1:99999/\""), "use 1 to 65535"),
             (&format!("{watch}colour = 1"), "unknown field `colour`"),
             (&format!("{watch}quiet = [\"22\"]"), "'22' are no quiet hours"),
             (&format!("{watch}alert = [\"loss\"]"), "alert 'loss'"),
@@ -560,7 +632,7 @@ mod tests {
             (&format!("{watch}protocol = \"morse\""), "morse"),
             (
                 &format!("{watch}parallel = -1"),
-                "line 3: parallel: -1 does not fit: use a whole number from 0",
+                "line 3: parallel: -1 does not fit: use a whole number from 1",
             ),
             (
                 &format!("[defaults]\nsize = []\nalert = 3\n{watch}"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::action::{check_http_url, without_password};
 use linkgauge_model::units::format_period;
 
 /// Time from one push to the next, unless given.
@@ -35,6 +36,7 @@ impl Push {
                 "the URL of a receiver begins with http://. For others use a proxy or an agent on this host",
             );
         }
+        check_http_url(&url)?;
         if every < MIN_PUSH_INTERVAL {
             return Err("the interval is shorter than 1 s: use a time like 15s");
         }
@@ -48,7 +50,7 @@ impl Push {
 
     /// What it does, for people.
     pub fn describe(&self) -> String {
-        format!("are pushed to {} every {}", self.url, format_period(self.every))
+        format!("are pushed to {} every {}", without_password(&self.url), format_period(self.every))
     }
 
     /// Sends the body of a request.

@@ -1,6 +1,7 @@
 //! The file of a host list, in TOML: what is written there, and the checks that it passes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -201,6 +202,12 @@ impl HostEntry {
             Reach::Server(url) => url.host_port().map_or(name.clone(), |(host, _)| host.to_owned()),
             _ => name.clone(),
         });
+        // A colon in the address of a host is that of IPv6.
+        let bare =
+            address.trim_start_matches('[').trim_end_matches(']').split('%').next().unwrap_or_default();
+        if bare.contains(':') && bare.parse::<Ipv6Addr>().is_err() {
+            return Err(wrong("an address has no port: write 'port = NUMBER' beside it"));
+        }
         url_of(TRANSPORTS[0].scheme, &address, DEFAULT_PORT)
             .map_err(|error| HostListError::Address { name: name.clone(), error })?;
         if address.len() > MAX_NAME_BYTES {
