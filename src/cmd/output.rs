@@ -15,6 +15,7 @@ use super::help::OUTPUT;
 mod file;
 pub mod terminal;
 
+use file::replace_each_other;
 pub use file::{check_file_writable, write_file};
 
 #[derive(Args, Clone, Default)]
@@ -84,9 +85,15 @@ impl OutputFlags {
         if dashes + usize::from(self.format.is_some()) + others > 1 {
             bail!("only one result can go to standard output. Use files for the others");
         }
-        self.file_targets()
-            .filter(|(_, path)| !is_dash(path))
-            .try_for_each(|(_, path)| check_file_writable(path))
+        let files: Vec<(&str, &Path)> = self.file_targets().filter(|(_, path)| !is_dash(path)).collect();
+        for (index, (name, path)) in files.iter().enumerate() {
+            let same = files[..index].iter().find(|(_, earlier)| replace_each_other(earlier, path));
+            if let Some((other, _)) = same {
+                bail!("{}: --{other} and --{name} name one file: name two", path.display());
+            }
+            check_file_writable(path)?;
+        }
+        Ok(())
     }
 
     /// Writes all requested formats but the text, for a command that prints its own.

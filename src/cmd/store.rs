@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use linkgauge::consistency;
 use linkgauge::metric::Metric;
 use linkgauge::report::printable;
 use linkgauge::run::{CaseResult, Run};
@@ -193,7 +194,10 @@ impl SaveFlags {
     /// Checks before the measurement that the requested store can be written.
     pub fn check(&self) -> Result<()> {
         match self.store {
-            Some(_) => self.open().map(drop),
+            Some(_) => match self.open()? {
+                Some(store) => Ok(store.check_writable()?),
+                None => Ok(()),
+            },
             None => Ok(()),
         }
     }
@@ -250,7 +254,10 @@ pub fn short_id(id: &str) -> &str {
 /// Loads the named runs, at least one, from files or the store.
 pub fn load_runs(named: &str, store: &StoreFlags) -> Result<Vec<Run>> {
     if names_a_file(named) {
-        let run = read_document(Path::new(named))?;
+        let mut run = read_document(Path::new(named))?;
+        if !consistency::drop_contradictions(&mut run) {
+            bail!("{named}: its figures contradict each other, and none is left");
+        }
         let tag = format!("tag:{named}");
         if parse_tag(named).is_ok() && is_saved(&tag, store) {
             print_message(format_args!("{named} is read from the file. The saved runs with this tag: {tag}"));

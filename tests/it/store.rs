@@ -442,3 +442,20 @@ fn a_result_unlike_the_earlier_ones_is_unusual() {
     let unchecked = place.run(&arguments[..arguments.len() - 2]);
     assert_eq!(unchecked.status, Some(0), "{}", unchecked.stderr);
 }
+
+#[test]
+fn a_named_store_that_cannot_be_written_is_refused_before_the_measurement() {
+    let place = Place::new();
+    place.kept(&["a"]);
+    let script = r#"mount --bind "$PLACE" "$PLACE"; mount -o remount,ro,bind "$PLACE"; exec "$LG" latency 127.0.0.1:9 --store "$PLACE/runs.sqlite""#;
+    let ended = Command::new("timeout")
+        .args(["60", "unshare", "--map-root-user", "--mount", "sh", "-ec", script])
+        .env("LG", env!("CARGO_BIN_EXE_linkgauge"))
+        .env("PLACE", place.directory.path())
+        .output()
+        .unwrap();
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{message}");
+    assert!(message.contains("the store cannot be written"), "{message}");
+    assert!(!message.contains("127.0.0.1"), "nothing was measured: {message}");
+}

@@ -298,6 +298,18 @@ impl Store {
     }
 
     /// Starts a write transaction. It waits for other processes now, never in the middle.
+    /// Checks that the store can be written, without a change.
+    ///
+    /// # Errors
+    ///
+    /// The file or its directory cannot be written, or another program does not release the store.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        // To begin a transaction needs no permission.
+        let transaction = self.begin_write("written")?;
+        let tried = transaction.execute_batch("CREATE TABLE tried (x)");
+        tried.map_err(|error| self.store_error("written", error))
+    }
+
     fn begin_write(&self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
         self.retry_while_locked(what, || {
             Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)

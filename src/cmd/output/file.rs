@@ -38,6 +38,19 @@ fn parent_directory(path: &Path) -> PathBuf {
     }
 }
 
+/// Whether both paths name one file, of which the later result would replace the earlier. Not devices and pipes.
+pub fn replace_each_other(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let whole = path.canonicalize().or_else(|_| {
+            Ok::<_, io::Error>(
+                parent_directory(path).canonicalize()?.join(path.file_name().unwrap_or_default()),
+            )
+        });
+        whole.ok().filter(|whole| !whole.exists() || whole.is_file())
+    };
+    place(one).is_some_and(|one| place(other) == Some(one))
+}
+
 /// Checks that a file can be created in a directory, by creating one without a name.
 fn check_directory_writable(directory: &Path) -> io::Result<()> {
     let nameless =
