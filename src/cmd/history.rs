@@ -76,7 +76,7 @@ impl FromStr for PointInTime {
         };
         let found = day.ok().map(|day| day.timestamp()).or_else(ago);
         found.map(PointInTime).ok_or_else(|| {
-            anyhow!("'{text}' is not a time. Use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
+            anyhow!("'{text}' is not a time. Use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d, at most 100 years)")
         })
     }
 }

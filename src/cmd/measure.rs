@@ -29,7 +29,7 @@ use super::device_changes::{ChangeFlags, DeviceChanges};
 use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
 use super::input::read_text;
 use super::ip::IpFlags;
-use super::output::{OutputFlags, RunText, finish_all, is_dash};
+use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::replies::ReplyPrinter;
 use super::signals::interrupt_flag;
@@ -337,11 +337,12 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status>
 }
 
 /// Runs a plan from a file. Flags override the file.
-pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
+pub fn run_plan_file(mut plan: Plan, file: &Path, flags: &PlanFlags) -> Result<Status> {
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
     plan.title = flags.title.clone().or(plan.title);
-    Ok(run_checked_plan(&schedule::check(plan)?, flags, None, Aims::default())?.1)
+    let plan = schedule::check(plan).with_context(|| file.display().to_string())?;
+    Ok(run_checked_plan(&plan, flags, None, Aims::default())?.1)
 }
 
 /// The message for output that excludes `--each`.
@@ -416,10 +417,18 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()
         .all(|case| !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty());
     let is_wanted = measured && !is_answered_by_errors;
     let written = flags.output.write(run, if is_wanted { text } else { RunText::Omitted });
+    if run.interrupted && !measured && is_answer_missing(run) {
+        print_message("interrupted: nothing was measured");
+    }
     if measured {
         flags.save.save_and_print(run, flags.output.messages());
     }
     written
+}
+
+/// Whether no error was printed in the place of an answer.
+fn is_answer_missing(run: &Run) -> bool {
+    run.cases.iter().all(|case| case.failures.is_empty())
 }
 
 /// How a run ended.

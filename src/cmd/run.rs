@@ -24,5 +24,5 @@ pub fn run(flags: Flags) -> Result<Status> {
     let name = flags.file.display();
     let text = read_text(&flags.file, "the plan")?;
     let plan = Plan::from_toml(&text).with_context(|| name.to_string())?;
-    run_plan_file(plan, &flags.plan)
+    run_plan_file(plan, &flags.file, &flags.plan)
 }

@@ -377,7 +377,9 @@ fn plans() {
     std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nworkload = \"flight\"\n").unwrap();
     says(
         &["run", name],
-        "unknown workload 'flight' (known: latency, throughput, responsiveness, capacity, download, connect)",
+        &format!(
+            "{name}: unknown workload 'flight' (known: latency, throughput, responsiveness, capacity, download, connect)"
+        ),
     );
 }
 
@@ -397,4 +399,53 @@ fn files_that_cannot_be_written_are_found_before_anything_is_measured() {
     says(&["latency", tcp, "--time", "1h", "--json", "-", "--events", "-"], one);
     says(&["latency", tcp, "--time", "1h", "--json", "-", "--format", "text"], one);
     says(&["report", "/nonexistent"], "/nonexistent: cannot be read: No such file or directory (os error 2)");
+}
+
+#[test]
+fn an_error_of_a_plan_names_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plan.toml");
+    let name = file.to_str().unwrap();
+    for (keys, what) in [
+        ("protocol = \"lingauge\"", "unknown protocol 'lingauge'"),
+        ("size = []", "case 1: size is an empty list"),
+        ("thresholds = [\"rate > 10\"]", "'10' is not a rate with its unit"),
+    ] {
+        let plan = format!("[[case]]\nurl = \"tcp://127.0.0.1:9\"\nworkload = \"latency\"\n{keys}\n");
+        std::fs::write(&file, plan).unwrap();
+        let ended = run(&["run", name, "--no-store"]);
+        assert!(ended.stderr.starts_with(&format!("error: {name}: ")), "{}", ended.stderr);
+        assert!(ended.stderr.contains(what), "{}", ended.stderr);
+        nothing_else(&ended, &[keys]);
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_by_check() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("watch.toml");
+    let name = file.to_str().unwrap();
+    let watch = "[[watch]]\nurl = \"tcp://192.0.2.1\"\n";
+    for (more, what) in [
+        (
+            "[[action]]\ncommand = [\"/nonexistent/prog\"]",
+            "the command '/nonexistent/prog' of an action is no program",
+        ),
+        (
+            "[[action]]\ncommand = [\"nonexistent-prog\"]",
+            "the command 'nonexistent-prog' of an action is no program",
+        ),
+        ("[[action]]\nwebhook = \"http://me:secret@192.0.2.1:99999/\"", "use 1 to 65535"),
+    ] {
+        std::fs::write(&file, format!("{watch}{more}\n")).unwrap();
+        let ended = run(&["monitor", name, "--check"]);
+        assert!(ended.stderr.contains(what) && !ended.stderr.contains("secret"), "{}", ended.stderr);
+        nothing_else(&ended, &[more]);
+    }
+    std::fs::write(&file, format!("{watch}[[action]]\nwebhook = \"http://me:secret@192.0.2.1/\"\n")).unwrap();
+    let ended = run(&["monitor", name, "--check"]);
+    assert!(ended.stdout.contains("posts to http://…@192.0.2.1/"), "{}", ended.stdout);
+    for limit in [["--idle", "0"], ["--max-memory", "1"]] {
+        nothing_else(&run(&[&["serve"], &limit[..]].concat()), &limit);
+    }
 }

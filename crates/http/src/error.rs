@@ -128,7 +128,15 @@ fn handshake_remedy(source: &std::io::Error) -> &'static str {
         Some(InvalidCertificate(Fault::NotValidForName | Fault::NotValidForNameContext { .. })) => {
             "it belongs to another host. Use a name that it has, or accept any with ?insecure=1"
         }
-        Some(InvalidCertificate(_)) => "renew it, or accept any with ?insecure=1",
+        Some(InvalidCertificate(
+            Fault::Expired
+            | Fault::ExpiredContext { .. }
+            | Fault::NotValidYet
+            | Fault::NotValidYetContext { .. },
+        )) => "renew it, or accept any with ?insecure=1",
+        Some(InvalidCertificate(_)) => {
+            "give the server a certificate of its own, not that of an authority, or accept any with ?insecure=1"
+        }
         _ => "check that the server speaks HTTP/2 over TLS at this port",
     }
 }

@@ -528,7 +528,7 @@ pub struct Environment {
 #[non_exhaustive]
 pub enum RunError {
     /// Not JSON, or not a run document.
-    #[error("not a run document: {0}")]
+    #[error("not a run document: {0}: name a whole file that --json or 'linkgauge export' wrote")]
     NotJson(serde_json::Error),
     /// A document of another schema.
     #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]

@@ -195,6 +195,18 @@ pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     }
 }
 
+/// The same, but never without a unit.
+///
+/// # Errors
+///
+/// As [`parse_bit_rate`], and without a unit.
+pub fn parse_bit_rate_with_unit(text: &str) -> Result<f64, UnitError> {
+    match split_unit(text) {
+        Some((_, "")) => Err(unit_error(text, "a rate with its unit (like 10Mbit/s, or 10kBps in bytes)")),
+        _ => parse_bit_rate(text),
+    }
+}
+
 /// About once in thirty years; lower rates are rejected.
 const MIN_RATE_PER_SECOND: f64 = 1e-9;
 

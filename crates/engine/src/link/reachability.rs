@@ -28,8 +28,11 @@ pub(crate) fn silent_fault() -> Fault {
 
 /// Has the kernel store the reports about packets of a socket to that address.
 pub(crate) fn ask_for_reports(socket: &Socket, address: IpAddr) -> Result<(), Fault> {
-    sys::set_receive_errors(socket, IpFamily::of_address(address), true)
-        .map_err(Fault::system("ask for errors"))
+    match sys::set_receive_errors(socket, IpFamily::of_address(address), true) {
+        // A socket of Multipath TCP has no reports.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
+        set => set.map_err(Fault::system("ask for errors")),
+    }
 }
 
 /// Ignores later reports: of a remote that has answered, they are temporary.

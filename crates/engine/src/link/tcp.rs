@@ -157,7 +157,7 @@ impl Options {
         self.tcp.apply(socket)?;
         if let Some(name) = &self.congestion {
             rustix::net::sockopt::set_tcp_congestion(socket, name)
-                .map_err(|errno| Fault::system("set the congestion control")(errno.into()))?;
+                .map_err(|errno| Fault::system("set the congestion control")(congestion_error(errno)))?;
         }
         if let Some(idle) = self.keepalive_idle {
             let between = (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1));
@@ -250,4 +250,15 @@ pub(crate) fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Resul
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let port = internet::bound_port(&socket);
     Ok((socket, port))
+}
+
+/// A name that the kernel does not know is no missing server.
+fn congestion_error(errno: rustix::io::Errno) -> std::io::Error {
+    match errno {
+        rustix::io::Errno::NOENT => std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "this kernel has none of that name: 'sysctl net.ipv4.tcp_available_congestion_control' lists them",
+        ),
+        errno => errno.into(),
+    }
 }

@@ -106,7 +106,7 @@ fn parse_limit(limit: &str, unit: MetricUnit) -> Result<f64, units::UnitError> {
     }
     match unit {
         MetricUnit::Nanoseconds => units::parse_duration_with_unit(limit).map(|time| time.as_nanos() as f64),
-        MetricUnit::BitsPerSecond => units::parse_bit_rate(limit),
+        MetricUnit::BitsPerSecond => units::parse_bit_rate_with_unit(limit),
         MetricUnit::PerSecond => units::parse_message_rate(limit),
         MetricUnit::Share => units::parse_share(limit),
         MetricUnit::Bytes => units::parse_bytes(limit).map(|bytes| bytes as f64),
@@ -217,6 +217,6 @@ mod tests {
         assert_eq!(judge("p50 < 13us", 0), (false, "13.82 µs".to_owned()));
         assert_eq!(judge("loss = 0", 0), (true, "0 %".to_owned()));
         assert_eq!(judge("p99 < 1h", 2), (false, "not reached".to_owned()));
-        assert_eq!(judge("rate > 1", 0), (false, "not measured".to_owned()));
+        assert_eq!(judge("rate > 1bit/s", 0), (false, "not measured".to_owned()));
     }
 }

@@ -4,7 +4,7 @@ use super::{Case, CaseSpec, CaseSpecError, Direction, OneOrMany, parse_message_b
 use crate::endpoint::Endpoint;
 
 /// More ports or connections than this are a typing error.
-const MAX_PARALLEL: u32 = 16_384;
+pub(super) const MAX_PARALLEL: u32 = 16_384;
 
 /// More cases of a plan than this are a typing error.
 const MAX_CASES: usize = 10_000;
@@ -78,6 +78,18 @@ impl CaseSpec {
         let (ports, parallel) = (values(self.ports.as_ref()), values(self.parallel.as_ref()));
         ports.iter().try_for_each(|&ports| check_parallel("ports", ports))?;
         parallel.iter().try_for_each(|&parallel| check_parallel("parallel", parallel))?;
+        let lists = [
+            ("ports", ports.len()),
+            ("parallel", parallel.len()),
+            ("direction", self.direction.as_ref().map_or(1, |list| list.as_slice().len())),
+            ("size", self.size.as_ref().map_or(1, |list| list.as_slice().len())),
+        ];
+        if let Some((field, _)) = lists.iter().find(|(_, length)| *length == 0) {
+            return Err(CaseSpecError::new(
+                field,
+                format!("{field} is an empty list: name a value, or leave it out"),
+            ));
+        }
         let directions = self.direction.as_ref().map_or(1, |list| list.as_slice().len());
         let sizes = self.size.as_ref().map_or(1, |list| list.as_slice().len());
         let per_port = directions.saturating_mul(parallel.len()).saturating_mul(sizes);

@@ -3,12 +3,18 @@
 
 use toml::de::Error;
 
+use super::expand::MAX_PARALLEL;
+
 /// `line 3: parallel: -1 does not fit: use a whole number from 0 to 4294967295`, for an error in this text.
 pub fn describe(error: &Error, text: &str) -> String {
     let what = in_plain_words(error.message());
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return what };
     let line = 1 + before.matches('\n').count();
     match key_of_value(before) {
+        Some(key @ ("parallel" | "ports")) => {
+            let what = what.replace("from 0 to 4294967295", &format!("from 1 to {MAX_PARALLEL}"));
+            format!("line {line}: {key}: {what}")
+        }
         Some(key) => format!("line {line}: {key}: {what}"),
         None => format!("line {line}: {what}"),
     }
@@ -105,6 +111,7 @@ mod tests {
             case("size = [1, \"x\"]"),
             case("size = [\n  1,\n  \"x\",\n]"),
             case("size = true"),
+            case("workload = \"latency\"\nsize = []"),
             case("parallel = -1"),
             case("parallel = 99999999999"),
             case("parallel = 99999999999999999999999999"),
@@ -134,10 +141,11 @@ mod tests {
         line 3: size: 'x' is not a number of bytes (like 14, 3420k, 1Mi)
         line 3: size: 'x' is not a number of bytes (like 14, 3420k, 1Mi)
         line 3: size: use a number, or text with a unit in quotes
-        line 3: parallel: -1 does not fit: use a whole number from 0 to 4294967295
-        line 3: parallel: 99999999999 does not fit: use a whole number from 0 to 4294967295
+        case 1: size is an empty list: name a value, or leave it out
+        line 3: parallel: -1 does not fit: use a whole number from 1 to 16384
+        line 3: parallel: 99999999999 does not fit: use a whole number from 1 to 16384
         line 3: parallel: the number is too large
-        line 3: parallel: "two" does not fit: use a whole number from 0 to 4294967295
+        line 3: parallel: "two" does not fit: use a whole number from 1 to 16384
         line 3: seed: the number is too large
         line 3: time: 'x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)
         line 3: time: use a number, or text with a unit in quotes
