@@ -108,7 +108,7 @@ fn an_incomplete_test_has_the_status_of_incomplete_runs() {
     std::fs::write(&file, NOTHING_RECEIVED).unwrap();
     let ended = run(&["import", "iperf3", file.to_str().unwrap(), "--no-store"]);
     assert_eq!(ended.status, Some(2), "{}", ended.stdout);
-    assert!(ended.stdout.contains(": 0 bit/s"), "{}", ended.stdout);
+    assert!(ended.stdout.contains(": 0.000 bit/s"), "{}", ended.stdout);
     assert!(ended.stdout.contains("the imported measurement did not complete"), "{}", ended.stdout);
 }
 
