@@ -79,7 +79,7 @@ pub(crate) fn weighted_least_squares(
     Some(line)
 }
 
-/// [`weighted_least_squares`] with the weights 1/y²; y must not be zero.
+/// Weighted least squares with the weights 1/y²; y must not be zero.
 pub fn relative_least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
     weighted_least_squares(points, &weights, confidence)
