@@ -161,7 +161,7 @@ impl NetioDatagramSession {
             Box::new(BlockSender::new(&self.case.load, &caps, recorder))
         } else {
             let load = Load { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..self.case.load };
-            Box::new(Sink::new(&load, &caps, recorder).with_header(Box::new(NoHeader)))
+            Box::new(Sink::new(&load, &caps, recorder).with_latest_end().with_header(Box::new(NoHeader)))
         };
         self.flows.push(Flow { role, endpoint_index: port, link, party });
         let cached = context

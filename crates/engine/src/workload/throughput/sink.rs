@@ -41,6 +41,8 @@ struct SilenceTimer {
     ends_by_silence: bool,
     /// Time in which the sender sends, as far as the plan says. Silence before its end is a gap: the sender goes on.
     planned: Duration,
+    /// The sender may end earlier, by a plan of its own.
+    may_end_earlier: bool,
     waiting_since: Option<Time>,
     /// When the first part of the flow arrived.
     begun: Option<Time>,
@@ -68,7 +70,7 @@ impl SilenceTimer {
 
     /// Whether the sender goes on at this time, as far as the plan says.
     fn is_before_end(&self, now: Time) -> bool {
-        self.begun.is_some_and(|begun| now < begun + self.planned)
+        !self.may_end_earlier && self.begun.is_some_and(|begun| now < begun + self.planned)
     }
 
     /// Something of the flow has arrived.
@@ -152,6 +154,7 @@ impl Sink {
                 quiet_time: quiet_time(load.pacing, load.flows),
                 ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
                 planned: planned_sending(load),
+                may_end_earlier: false,
                 waiting_since: None,
                 begun: None,
             },
@@ -181,6 +184,12 @@ impl Sink {
     pub(crate) fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
         let (receive_bytes, message_bytes) = (self.batch.slot_bytes, self.data.message_bytes() as usize);
         self.loopback = Some(Loopback::new(caps, looped, receive_bytes, message_bytes));
+        self
+    }
+
+    /// For a sender that decides itself when it ends: the time of the load is the latest.
+    pub(crate) fn with_latest_end(mut self) -> Sink {
+        self.silence.may_end_earlier = true;
         self
     }
 
@@ -409,6 +418,7 @@ mod tests {
             quiet_time: quiet_time(load.pacing, load.flows),
             ends_by_silence: true,
             planned: planned_sending(load),
+            may_end_earlier: false,
             waiting_since: None,
             begun: None,
         }
