@@ -20,7 +20,7 @@ fn check_figures(name: &str, report: &TwinReport) {
     let expected =
         std::fs::read_to_string(root.join(format!("src/twin/figures/{name}.txt"))).unwrap_or_default();
     if text != expected {
-        let actual = std::env::temp_dir().join(format!("linkgauge-twin-{name}.txt"));
+        let actual = root.join(format!("../../target/{name}.txt"));
         std::fs::write(&actual, &text).unwrap();
         let differing = text.lines().zip(expected.lines()).find(|(own, expected)| own != expected);
         panic!("the figures of a twin changed, now {}: {differing:#?}", actual.display());
