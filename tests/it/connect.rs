@@ -58,7 +58,7 @@ fn a_server_that_ends_after_some_connections_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || listener.incoming().take(20).for_each(drop));
-    let ended = run(&["connect", &url, "-t", "60s", "--rate", "200"]);
+    let ended = run(&["connect", &url, "-t", "60s", "--rate", "200", "--warm-up", "0"]);
     server.join().unwrap();
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     let reason =

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn draining_has_a_maximum_time() {
         for (mut drain, longest) in [
-            (upload(Some(1)), 37),
+            (upload(Some(1)), 13),
             (upload(Some(30)), 37),
             (upload(Some(1000)), 127),
             (upload(None), 150),

@@ -78,15 +78,16 @@ pub(crate) fn overtime(planned: Duration, flows: u32) -> Duration {
     planned.max(MIN_OVERTIME).saturating_add(many).min(MAX_OVERTIME)
 }
 
-/// Shortest time in which the queue of a slow link can empty, however short the measurement was.
-const MIN_DRAIN_TIME: Duration = Duration::from_secs(30);
+/// Time in which the queue of a slow link can empty, as a multiple of the measurement that filled it, and the most of it.
+const DRAIN_FACTOR: u32 = 6;
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// What a queue can hold that takes longer than the overtime: more is a sender that does not stop.
 const MAX_LATE_BYTES: u64 = 4 << 20;
 
 /// Time after the plan within which the last bytes of that many flows arrive, if the queue of a slow link holds them.
 pub(crate) fn drain_time(planned: Duration, flows: u32) -> Duration {
-    overtime(planned, flows).max(MIN_DRAIN_TIME)
+    overtime(planned, flows).max(planned.saturating_mul(DRAIN_FACTOR).min(MAX_DRAIN_TIME))
 }
 
 /// Planned time of warm-up and measurement, if time ends both.
