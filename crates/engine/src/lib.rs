@@ -1,7 +1,7 @@
 //! Measuring and serving. Its threads send events and never print.
 //!
-//! Four nouns explain the rest. A [`link::Link`] is an open endpoint that moves bytes or messages. A [`link::party::Party`] is the behaviour of
-//! one end of it, as a state machine. A [`workload::Workload`] provides the parties and computes the figures. A
+//! Four nouns explain the rest. A [`link::Link`] is an open endpoint that moves bytes or messages. A
+//! [`link::party::Party`] is the behaviour of one end of it, as a state machine. A [`workload::Workload`] provides the parties and computes the figures. A
 //! [`protocol::Protocol`] says what the remote speaks, and puts the parties on their links. [`schedule`] runs the flows of a plan,
 //! [`serve`] the parties of clients.
 //!

@@ -2,8 +2,8 @@
 //!
 //! `order` holds what is ordered and which orders an agent accepts, `lease` when a test may run, `slot` who may connect, `outbox`
 //! which results wait for the hub: all of them without a network. `hub` is the connection, `streams` what we define on the server,
-//! `leases` takes leases there. `agent` carries out orders with the tester of `mesh`; `round` plans them; `collect` reads results, `database` saves them in
-//! PostgreSQL, and `metrics` counts them.
+//! `leases` takes leases there. `agent` carries out orders with the tester of `mesh`; `round` plans them; `collect` reads results,
+//! `database` saves them in PostgreSQL, and `metrics` counts them.
 //!
 //! Only `hub` and `database` wait in an asynchronous runtime. Tests run in threads, as everywhere.
 //!

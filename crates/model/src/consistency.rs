@@ -82,7 +82,7 @@ pub fn limit_intervals(case: &mut CaseResult) {
 pub fn drop_contradictions(run: &mut Run) -> bool {
     let had_measurements = run.cases.iter().any(|case| case.figures.has_measurements());
     for case in &mut run.cases {
-        let is_imported = case.requested.contains_key("imported_from");
+        let is_imported = case.is_imported();
         let found = contradictions(&CheckedFigures { case, is_imported });
         for (place, contradiction) in found {
             let figures = place_of_case(case, place);

@@ -56,6 +56,9 @@ pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
 pub use tcp::TcpFigures;
 pub use warning::{Warning, WarningCode};
 
+/// Requested setting: the file of another program that the case was read from.
+pub const IMPORTED_FROM: &str = "imported_from";
+
 /// Requested setting: the number of repetitions among which one measurement was split.
 pub const SPLIT_FACT: &str = "split_into";
 
@@ -354,6 +357,11 @@ impl CaseResult {
     /// True if the repetitions are parts of one measurement. They show how sure it is, but do not replace further runs.
     pub fn is_split(&self) -> bool {
         self.requested.contains_key(SPLIT_FACT)
+    }
+
+    /// Whether another program measured it.
+    pub fn is_imported(&self) -> bool {
+        self.requested.contains_key(IMPORTED_FROM)
     }
 
     /// Whether more may have been lost than is counted: the server sent no report.

@@ -22,7 +22,7 @@ use linkgauge_model::clock::wall_clock_date;
 use linkgauge_model::consistency;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
-    CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, Warning, WarningCode,
+    CaseResult, Environment, Figures, IMPORTED_FROM, Run, RunError, SCHEMA, TOOL, Warning, WarningCode,
 };
 
 pub use samples::TimeUnit;
@@ -224,7 +224,7 @@ fn base_case(
 ) -> CaseResult {
     let mut requested = Map::new();
     requested.insert("imported_as".to_owned(), Value::from(format.name));
-    requested.insert("imported_from".to_owned(), Value::from(about.file_name.clone()));
+    requested.insert(IMPORTED_FROM.to_owned(), Value::from(about.file_name.clone()));
     let endpoint = about.endpoint.clone().unwrap_or_else(|| about.file_name.clone());
     CaseResult {
         message_bytes: about.message_bytes.unwrap_or(0),

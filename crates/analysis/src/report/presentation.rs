@@ -131,8 +131,7 @@ fn case_answer(case: &CaseResult) -> String {
 /// Whether another program's test ran to its end, and a direction of it delivered nothing.
 fn is_zero_import(case: &CaseResult) -> bool {
     let delivery = &case.figures.delivery;
-    case.requested.contains_key("imported_from")
-        && [delivery.delivered_bytes, delivery.delivered_reverse_bytes].contains(&Some(0))
+    case.is_imported() && [delivery.delivered_bytes, delivery.delivered_reverse_bytes].contains(&Some(0))
 }
 
 /// Why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.

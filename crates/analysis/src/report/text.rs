@@ -230,7 +230,7 @@ impl TextReport {
             .collect();
         let (label, text) = match run.interrupted {
             true => ("interrupted:", "stopped by a signal; the figures cover the time until then"),
-            false if run.cases.first().is_some_and(|case| case.requested.contains_key("imported_from")) => {
+            false if run.cases.first().is_some_and(|case| case.is_imported()) => {
                 ("incomplete:", "the imported measurement did not complete")
             }
             false if !run.cases.iter().any(|case| case.figures.has_measurements()) => {

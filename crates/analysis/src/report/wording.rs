@@ -499,7 +499,7 @@ pub(crate) fn brief_bytes(bytes: u64) -> String {
 pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
     const LONGEST_ABBREVIATION: usize = 4;
     // The name of an imported file says nothing about the link.
-    let is_name = case.requested.contains_key("imported_from") && !case.endpoint.contains("://");
+    let is_name = case.is_imported() && !case.endpoint.contains("://");
     let (link, mut target) = match case.endpoint.parse::<Endpoint>() {
         _ if is_name => (String::new(), printable(&case.endpoint)),
         Ok(endpoint) if endpoint.scheme().len() <= LONGEST_ABBREVIATION => {

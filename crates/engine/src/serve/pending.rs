@@ -1,6 +1,6 @@
-//! Connections of clients that have not introduced themselves, and links of senders whose address is not verified. They are cheap and limited per source; new ones replace
-//! the oldest. Senders that have sent for a while are established: new ones never replace them, so that forged senders only replace
-//! each other.
+//! Connections of clients that have not introduced themselves, and links of senders whose address is not verified. They are cheap and
+//! limited per source; new ones replace the oldest. Senders that have sent for a while are established: new ones never replace them,
+//! so forged senders replace only each other.
 //!
 //! A connection without input has no thread: one thread watches them all. A connection with input has its own thread,
 //! and can be evicted from here.

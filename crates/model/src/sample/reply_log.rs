@@ -1,4 +1,4 @@
-//! What became of each request of a measurement of latency, for a thread that prints it meanwhile.
+//! The fate of each request of a latency measurement, for a thread that prints it meanwhile.
 //!
 //! The measuring loop stores events in fixed memory, and never waits: where the reader is behind, events are left out and counted.
 
@@ -12,7 +12,7 @@ const EVENTS: usize = 8192;
 /// The same for each of many connections.
 const EVENTS_OF_MANY: usize = 128;
 
-/// What became of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyEventKind {
     /// Its reply arrived, after this time.
@@ -48,7 +48,7 @@ impl ReplyEventKind {
 pub struct ReplyEvent {
     /// Number of the request, from 1 for the first one that is measured.
     pub number: u64,
-    /// What became of it.
+    /// Its fate.
     pub kind: ReplyEventKind,
     /// A time, in nanoseconds, by the kind.
     pub time_ns: u64,
