@@ -3,34 +3,21 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::client::linkgauge;
-use crate::program::Ended;
+use crate::program::{Ended, run_within};
 
-/// Runs a script as root in its own network; `$LG` is the program, loopback is up.
+/// Runs a script as root in its own network; `$LG` is the program, loopback is up. The script redirects the output of what it leaves
+/// running, since the run ends with the output.
 pub fn in_a_network(script: &str) -> Ended {
-    let output = Command::new("timeout")
-        .args([
-            "60",
-            "unshare",
-            "--map-root-user",
-            "--net",
-            "--mount",
-            "sh",
-            "-ec",
-            &format!("ip link set lo up\n{script}"),
-        ])
-        .env("LG", env!("CARGO_BIN_EXE_linkgauge"))
-        .env("LINKGAUGE_STORE", "")
-        .output()
-        .unwrap();
-    Ended {
-        status: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after", "5", "60", "unshare", "--map-root-user", "--net", "--mount", "sh", "-ec"]);
+    command.arg(format!("ip link set lo up\n{script}"));
+    command.env("LG", env!("CARGO_BIN_EXE_linkgauge")).env("LINKGAUGE_STORE", "");
+    run_within(Duration::from_secs(75), &mut command)
 }
 
 /// The number of replies that `ping` reports.

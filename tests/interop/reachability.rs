@@ -130,7 +130,7 @@ fn a_smaller_path_is_measured_and_named_and_a_black_hole_suggests_the_size() {
         r#"
         on_router ip link set side1 mtu 1300
         on_server ip link set far mtu 1300
-        on_server $LG serve tcp://0.0.0.0 udp://0.0.0.0 & programs=$!
+        nsenter -t $server -n $LG serve tcp://0.0.0.0 udp://0.0.0.0 -q >/dev/null 2>&1 & programs=$!
         until $LG connect 10.9.2.2 -n 1 -q; do sleep 0.1; done
         $LG throughput udp://10.9.2.2 -b 5M -t 1 --no-store
         ip route flush cache

@@ -64,6 +64,10 @@ fn with_offloads(socket: &Socket, name: &str) -> Facts {
 /// Facts about an interface, read through any socket: also its interrupt delay.
 pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
     let mut facts = interfaces::facts(name);
+    // Known also where /sys shows another network namespace.
+    if let Ok(device) = sys::find_device(socket, name) {
+        facts.insert("mtu_bytes".to_owned(), device.mtu.into());
+    }
     if let Some(coalescing) = sys::interrupt_coalescing(socket, name) {
         facts.insert("interrupt_delay_us".to_owned(), coalescing.receive_us.into());
         facts.insert("interrupt_delay_adaptive".to_owned(), coalescing.is_adaptive.into());
