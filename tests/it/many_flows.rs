@@ -86,7 +86,7 @@ fn a_failed_connection_leaves_the_results_of_the_others() {
 #[test]
 fn a_connection_that_is_not_attached_fails_alone_and_is_named() {
     const CONNECTIONS: usize = 20;
-    // The control connection is the first one.
+    // The control connection is the first one, and detects the protocol.
     const REFUSED: usize = 8;
     let server = serve(ServerLimits::default(), None);
     let upstream = server.endpoints()[0].address().to_owned();
@@ -114,8 +114,7 @@ fn a_connection_that_is_not_attached_fails_alone_and_is_named() {
         });
     });
     let case = format!(
-        "protocol = \"linkgauge\"\nworkload = \"latency\"\nparallel = {CONNECTIONS}\ncount = 50\nwarm_up_count = 0\n\
-         timeout = \"20s\""
+        "workload = \"latency\"\nparallel = {CONNECTIONS}\ncount = 50\nwarm_up_count = 0\ntimeout = \"20s\""
     );
     let run = measure(&url, &case, None);
     relay.join().unwrap();

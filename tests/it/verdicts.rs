@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use linkgauge::report::FORMATS;
-use linkgauge::run::{PartResult, Run};
+use linkgauge::run::{Distribution, PartResult, Run};
 use serde_json::Value;
 
 use crate::program::{Ended, Serving, run};
@@ -16,9 +16,8 @@ fn document(directory: &Path, name: &str, median_us: f64, change: impl FnOnce(&m
     case.repeats = (0..10)
         .map(|number| {
             let mut figures = case.figures.clone();
-            let latency = figures.times.latency_ns.as_mut().unwrap();
             let value = median_us * 1e3 * (1.0 + f64::from(number) * 0.002);
-            latency.percentiles.insert("p50".to_owned(), Some(value as u64));
+            figures.times.latency_ns = figures.times.latency_ns.map(|latency| with_median(&latency, value));
             PartResult::new(case.endpoint.as_str(), 1, figures)
         })
         .collect();
@@ -26,6 +25,23 @@ fn document(directory: &Path, name: &str, median_us: f64, change: impl FnOnce(&m
     let path = directory.join(format!("{name}.json"));
     std::fs::write(&path, serde_json::to_string(&run).unwrap()).unwrap();
     path.display().to_string()
+}
+
+/// The same distribution with all its times in proportion.
+fn with_median(latency: &Distribution, median_ns: f64) -> Distribution {
+    let factor = median_ns / latency.percentile("p50").unwrap() as f64;
+    let mut fields = serde_json::to_value(latency).unwrap();
+    for (name, value) in fields.as_object_mut().unwrap() {
+        let times: Vec<&mut Value> = match value {
+            Value::Object(percentiles) => percentiles.values_mut().collect(),
+            time => vec![time],
+        };
+        for time in times.into_iter().filter(|time| time.is_number() && name != "count") {
+            let scaled = time.as_f64().unwrap() * factor;
+            *time = if time.is_u64() { (scaled as u64).into() } else { scaled.into() };
+        }
+    }
+    serde_json::from_value(fields).unwrap()
 }
 
 fn is(ended: &Ended, status: i32) -> &str {
@@ -56,7 +72,7 @@ fn worse_better_and_the_same() {
     );
     assert!(is(&run(&["compare", &base, &slow, "--margin", "30%"]), 0).starts_with("NO CHANGE DETECTED: "));
 
-    let ended = run(&["compare", &base, &slow, "--json", "--metric", "p50,max"]);
+    let ended = run(&["compare", &base, &slow, "--json", "--metric", "p50,jitter"]);
     let json: Value = serde_json::from_str(is(&ended, 1)).unwrap();
     assert_eq!(json["schema"], "linkgauge.compare.v1");
     let verdicts: Vec<&str> =

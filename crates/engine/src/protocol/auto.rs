@@ -1,14 +1,16 @@
-//! `auto`: detects the protocol of the server before the measurement, on a separate connection.
+//! `auto`: detects the protocol of the server before the measurement.
 //!
-//! Sends one hello and waits for a reply of the same length. Sends nothing to endpoints that may have an unknown
+//! Sends one hello and waits for a reply of the same length. A session continues on that connection. Sends nothing to endpoints that may have an unknown
 //! device: there the protocol is `echo`, unless the plan names another.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::{CaseError, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
+use super::linkgauge::{self, GreetedConnection};
+use super::{CaseError, ConnectionCache, PROTOCOLS, Protocol, ProtocolError, find_protocol};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, rfc2217};
 use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::WaitMode;
 
 /// The name that selects detection in a plan.
 pub(crate) const NAME: &str = "auto";
@@ -28,19 +30,26 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
         case.plan_idle_times(caps);
         Ok(())
     },
-    connect: |case, context| (detect(&case.endpoints[0], context.dialer)?.connect)(case, context),
+    connect: |case, context| {
+        let protocol = detect(&case.endpoints[0], context.dialer, context.connection_cache)?;
+        (protocol.connect)(case, context)
+    },
     serve: None,
 };
 
 /// Hellos sent before a server counts as silent, since datagrams may be lost.
 const MAX_TRIES: u32 = 3;
 
-/// Detects the protocol at `endpoint`.
+/// Detects the protocol at `endpoint`. The connection to a linkgauge server is left in `connections`.
 ///
 /// # Errors
 ///
 /// The link cannot be opened or fails, or the server replies neither to a hello nor with an echo.
-pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
+pub(crate) fn detect(
+    endpoint: &Endpoint,
+    dialer: &Dialer,
+    connections: &ConnectionCache,
+) -> Result<&'static Protocol, ProtocolError> {
     let named = |name: &str| {
         find_protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
     };
@@ -48,8 +57,10 @@ pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Pr
     if caps.is_device {
         return named("echo");
     }
+    let dialer = &Dialer { wait: WaitMode::Block, ..dialer.clone() };
     let hello = linkgauge::Hello::new();
     let mut link = dialer.open(endpoint)?;
+    let began = dialer.now();
     let probed = probe(link.as_mut(), &caps, hello.bytes(), dialer);
     let (reply, silence) = match probed {
         Ok(probed) => probed,
@@ -78,7 +89,10 @@ pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Pr
         };
         return Err(LinkError::new(endpoint, fault).into());
     }
-    if hello.accepts_reply(&reply) {
+    if let Some(challenge) = hello.challenge_in(&reply).map(<[u8]>::to_vec) {
+        let name = GreetedConnection::cache_name(endpoint);
+        let round_trip = dialer.now() - began;
+        connections.store(name, GreetedConnection { link, hello, challenge, round_trip });
         return named("linkgauge");
     }
     if reply == hello.bytes() {
@@ -89,7 +103,7 @@ pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Pr
 
 /// Whether the host can be reached but has no server of linkgauge there, as far as can be seen.
 pub fn lacks_server(endpoint: &Endpoint, dialer: &Dialer) -> bool {
-    match detect(endpoint, dialer) {
+    match detect(endpoint, dialer, &ConnectionCache::default()) {
         Err(ProtocolError::UnexpectedReply { .. }) => true,
         Err(ProtocolError::Link(LinkError { fault, .. })) => match &fault {
             Fault::System { source, .. } => {

@@ -207,7 +207,7 @@ impl CaseRun {
                 let endpoint = &requested.endpoints[0];
                 let protocol = match detected.get(endpoint.as_str()) {
                     Some(protocol) => protocol,
-                    None => auto::detect(endpoint, &dialer)?,
+                    None => auto::detect(endpoint, &dialer, &context.connection_cache)?,
                 };
                 detected.insert(endpoint.to_string(), protocol);
                 check::resolve(requested, protocol)

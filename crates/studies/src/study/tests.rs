@@ -180,12 +180,12 @@ fn cases_are_the_study_as_published_and_shorter_when_quick() {
         wanted.map(line).join("\n")
     };
     insta::assert_snapshot!(text(StudyLength::Full), @r#"
-    latency:tcp/4@9600 {"count":10000} Some(1) None 10.416666667s
+    latency:tcp/4@9600 {"count":10000} Some(1) Some(10s) 10.416666667s
     throughput:tcp/1@75 {"volume_bytes":2000} Some(64) Some(60s) 266.666666667s
     throughput:serialip/16@230400 {"volume_bytes":6966000} Some(64) Some(60s) 302.34375s
     "#);
     insta::assert_snapshot!(text(StudyLength::Quick), @r#"
-    latency:tcp/4@9600 {"count":400} Some(1) None 427.083333ms
+    latency:tcp/4@9600 {"count":400} Some(1) Some(10s) 427.083333ms
     throughput:tcp/1@75 {"volume_bytes":12} Some(12) Some(10s) 1.6s
     throughput:serialip/16@230400 {"volume_bytes":34560} Some(64) Some(10s) 1.5s
     "#);

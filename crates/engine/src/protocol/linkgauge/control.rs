@@ -13,7 +13,7 @@ use super::wire::{
 };
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive};
-use crate::protocol::ProtocolError;
+use crate::protocol::{ConnectContext, ProtocolError};
 use crate::workload::{Load, MovedBytes, ServerReport};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -63,6 +63,29 @@ pub(super) struct OpenedSession {
     pub(super) environment: Map<String, Value>,
     /// Of the first request.
     pub(super) round_trip: Duration,
+}
+
+/// A hello and the reply of the server.
+pub(super) struct Greeting {
+    hello: Hello,
+    challenge: Vec<u8>,
+    round_trip: Duration,
+}
+
+/// A connection on which a server has replied to a hello. Detection leaves it for the session, which saves two round trips.
+pub(crate) struct GreetedConnection {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) hello: Hello,
+    pub(crate) challenge: Vec<u8>,
+    /// Between the hello and its reply.
+    pub(crate) round_trip: Duration,
+}
+
+impl GreetedConnection {
+    /// Its name among the connections of a run.
+    pub(crate) fn cache_name(endpoint: &Endpoint) -> String {
+        format!("greeted {endpoint}")
+    }
 }
 
 /// The control connection.
@@ -134,11 +157,21 @@ impl Unasked {
 }
 
 impl ControlConnection {
-    pub(super) fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ControlConnection, ProtocolError> {
-        let dialer = Dialer { wait: linkgauge_model::plan::WaitMode::Block, ..dialer.clone() };
-        let link = dialer.open(endpoint)?;
+    /// Continues on a connection that detection has left, or opens one. Sends a hello if there was none.
+    pub(super) fn open(
+        endpoint: &Endpoint,
+        context: &ConnectContext,
+    ) -> Result<(ControlConnection, Greeting), ProtocolError> {
+        let dialer = Dialer { wait: linkgauge_model::plan::WaitMode::Block, ..context.dialer.clone() };
+        let left = context.connection_cache.take(&GreetedConnection::cache_name(endpoint));
+        let (link, greeting) = match left {
+            Some(GreetedConnection { link, hello, challenge, round_trip }) => {
+                (link, Some(Greeting { hello, challenge, round_trip }))
+            }
+            None => (dialer.open(endpoint)?, None),
+        };
         keep_alive(link.as_ref());
-        Ok(ControlConnection {
+        let mut control = ControlConnection {
             link,
             endpoint: endpoint.clone(),
             dialer,
@@ -146,7 +179,12 @@ impl ControlConnection {
             frames: FrameCodec::default(),
             input: Vec::new(),
             unasked: Unasked::default(),
-        })
+        };
+        let greeting = match greeting {
+            Some(greeting) => greeting,
+            None => control.greet()?,
+        };
+        Ok((control, greeting))
     }
 
     pub(super) fn link_error(&self, fault: Fault) -> ProtocolError {
@@ -170,8 +208,10 @@ impl ControlConnection {
         RequestSender { link: self.link.as_mut(), dialer: &self.dialer, input: &mut self.input }
     }
 
-    /// Sends a hello and returns the challenge in the reply.
-    fn request_challenge(&mut self, hello: &Hello) -> Result<Vec<u8>, ProtocolError> {
+    /// Sends a hello and waits for its reply.
+    fn greet(&mut self) -> Result<Greeting, ProtocolError> {
+        let hello = Hello::new();
+        let began = self.dialer.now();
         let mut sender = self.sender();
         let challenge = sender.send_until_reply(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
             Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
@@ -183,18 +223,20 @@ impl ControlConnection {
             Err(Fault::Closed) => Ok(None),
             challenge => challenge.map_err(|fault| LinkError::new(&self.endpoint, fault)),
         };
-        challenge?.ok_or_else(|| {
+        let challenge = challenge?.ok_or_else(|| {
             let what =
                 "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
             ProtocolError::unexpected_reply(&self.endpoint, what)
-        })
+        })?;
+        Ok(Greeting { hello, challenge, round_trip: self.dialer.now() - began })
     }
 
-    pub(super) fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
-        let hello = Hello::new();
-        let began = self.dialer.now();
-        let challenge = self.request_challenge(&hello)?;
-        let round_trip = self.dialer.now() - began;
+    pub(super) fn open_session(
+        &mut self,
+        greeting: Greeting,
+        token: Option<&str>,
+    ) -> Result<OpenedSession, ProtocolError> {
+        let Greeting { hello, challenge, round_trip } = greeting;
         let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
         let open = SessionRequest::Open {
             version: wire::VERSION,

@@ -32,6 +32,7 @@ use linkgauge_model::sample::CommonTime;
 
 use attach::{SessionKey, open_attached};
 use control::ControlConnection;
+pub(crate) use control::GreetedConnection;
 use drain::DrainTracker;
 use flows::{FlowMaker, flow_kinds};
 use server::is_connectionless;
@@ -158,8 +159,8 @@ impl EndpointSession {
         flows: &mut Vec<Flow>,
     ) -> Result<EndpointSession, ProtocolError> {
         let endpoint = &case.endpoints[port];
-        let mut control = ControlConnection::open(endpoint, context.dialer)?;
-        let opened = control.open_session(context.token)?;
+        let (mut control, greeting) = ControlConnection::open(endpoint, context)?;
+        let opened = control.open_session(greeting, context.token)?;
         let kinds = flow_kinds(case, control.link.caps());
         check_capabilities(endpoint, &kinds, &opened.capabilities)?;
         let socket = server_socket::requested(case, control.link.as_ref(), endpoint, &opened.capabilities)?;

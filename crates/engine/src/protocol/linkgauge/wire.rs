@@ -87,12 +87,7 @@ impl Hello {
         &self.bytes[MAGIC_BYTES..]
     }
 
-    /// Whether these bytes are a linkgauge server's reply to this hello.
-    pub(crate) fn accepts_reply(&self, reply: &[u8]) -> bool {
-        self.challenge_in(reply).is_some()
-    }
-
-    /// The challenge in the server's reply.
+    /// The challenge in these bytes; `None` if they are not a linkgauge server's reply to this hello.
     pub fn challenge_in<'a>(&self, reply: &'a [u8]) -> Option<&'a [u8]> {
         let body = reply.strip_prefix(READY_MAGIC).filter(|_| reply.len() == HANDSHAKE_BYTES)?;
         let (challenge, proof) = body.split_at(CHALLENGE_BYTES);
@@ -553,10 +548,10 @@ mod tests {
         let hello = Hello::new();
         let reply = ready_reply(hello.bytes(), &[7; 32], "10.0.0.1:4", 0).unwrap();
         assert_eq!(reply.len(), hello.bytes().len());
-        assert!(hello.accepts_reply(&reply));
-        assert!(!Hello::new().accepts_reply(&reply), "the reply to another nonce");
-        assert!(!hello.accepts_reply(hello.bytes()), "an echo");
-        assert!(!hello.accepts_reply(&reply[..31]));
+        assert!(hello.challenge_in(&reply).is_some());
+        assert!(Hello::new().challenge_in(&reply).is_none(), "the reply to another nonce");
+        assert!(hello.challenge_in(hello.bytes()).is_none(), "an echo");
+        assert!(hello.challenge_in(&reply[..31]).is_none());
     }
 
     #[test]
@@ -617,7 +612,7 @@ mod tests {
         #[test]
         fn nothing_panics(bytes: Vec<u8>, text in ".{0,20}") {
             let _ = (decode_frame::<SessionRequest>(&bytes, MAX_JSON_BYTES), decode_frame::<SessionReply>(&bytes, MAX_JSON_BYTES), Attach::parse(&bytes));
-            let _ = (ready_reply(&bytes, &[0; 32], &text, 0), decode_hex(&text), Hello::new().accepts_reply(&bytes));
+            let _ = (ready_reply(&bytes, &[0; 32], &text, 0), decode_hex(&text), Hello::new().challenge_in(&bytes).is_some());
         }
 
         #[test]
