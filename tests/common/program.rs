@@ -83,6 +83,13 @@ impl Gathered {
     }
 }
 
+/// How long, since the start of this host, processes have waited for a CPU: a limit of time grows by that.
+pub fn cpu_waits() -> Duration {
+    let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    let total = text.lines().next().and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
+    Duration::from_micros(total.unwrap_or(0))
+}
+
 /// Waits until `done` gives something.
 pub fn wait_until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     wait_within(PATIENCE, what, done)

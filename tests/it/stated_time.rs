@@ -9,7 +9,7 @@ use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
 use rustix::process::Signal;
 
-use crate::program::{Ended, PATIENCE, Running, Serving};
+use crate::program::{Ended, PATIENCE, Running, Serving, cpu_waits};
 
 /// The time and the timeout of every row.
 const TIME: Duration = Duration::from_secs(1);
@@ -20,13 +20,6 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// For the start of a process and the wait for its end; the time in which other processes have the CPUs comes on top.
 const MARGIN: Duration = Duration::from_secs(3);
-
-/// How long, since the start of this host, processes have waited for a CPU.
-fn cpu_waits() -> Duration {
-    let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
-    let total = text.lines().next().and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
-    Duration::from_micros(total.unwrap_or(0))
-}
 
 /// The commands that measure. `TCP` and `UDP` are the server.
 const ROWS: [&str; 10] = [
