@@ -42,7 +42,7 @@ def ours(arguments):
 
 def our_latency(scheme, spin):
     command = ["latency", f"{scheme}://127.0.0.1:{PORT}", "-s", "14", "-t", f"{args.seconds}s", "--warm-up", "400ms"]
-    case = ours(command + (["--spin"] if spin else []))
+    case = ours(command + (["--busy-poll"] if spin else []))
     if "p50" not in case.get("latency_ns", {}):
         raise SystemExit(f"no median: {json.dumps(case)}")
     return case["latency_ns"]["p50"]

@@ -37,7 +37,7 @@ class Server(common.Program):
     def __init__(self, ours):
         self.port = free_port()
         place = f"127.0.0.1:{self.port}"
-        super().__init__([args.binary, "serve", "--peer", "iperf3", f"tcp://{place}", f"udp://{place}"] if ours
+        super().__init__([args.binary, "serve", "--protocol", "iperf3", f"tcp://{place}", f"udp://{place}"] if ours
                          else ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(self.port)])
         listens(self.port)
 
@@ -58,7 +58,7 @@ def theirs(port, flags, exact):
 
 
 def ours(port, flags):
-    return common.case([args.binary, "throughput", f"tcp://127.0.0.1:{port}", "--peer", "iperf3", "--size", "128Ki",
+    return common.case([args.binary, "throughput", f"tcp://127.0.0.1:{port}", "--protocol", "iperf3", "--size", "128Ki",
                         *flags])["throughput_bps"]
 
 

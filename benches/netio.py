@@ -13,11 +13,11 @@ SIZE = "32768"
 
 
 def server(peer):
-    return common.Server(["taskset", "-c", FAR, args.binary, "serve", "--peer", peer, "tcp://127.0.0.1:0"])
+    return common.Server(["taskset", "-c", FAR, args.binary, "serve", "--protocol", peer, "tcp://127.0.0.1:0"])
 
 
 def rate(peer, server):
-    return common.case(["taskset", "-c", NEAR, args.binary, "throughput", server.url, "--peer", peer, "--size", SIZE,
+    return common.case(["taskset", "-c", NEAR, args.binary, "throughput", server.url, "--protocol", peer, "--size", SIZE,
                         "--time", f"{args.seconds}s", "--probe", "off"])["throughput_bps"]
 
 

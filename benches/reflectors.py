@@ -30,9 +30,9 @@ with contextlib.ExitStack() as servers, tempfile.NamedTemporaryFile("w") as key:
     signed = ["--token-file", key.name]
     own = serve()
     rows = [
-        ("stamp", serve("--peer", "stamp"), 44, ["--peer", "stamp"]),
-        ("signed", serve("--peer", "stamp", *signed), 112, ["--peer", "stamp", "--authenticated", *signed]),
-        ("twamp-light", serve("--peer", "twamp-light"), 41, ["--peer", "twamp-light"]),
+        ("stamp", serve("--protocol", "stamp"), 44, ["--protocol", "stamp"]),
+        ("signed", serve("--protocol", "stamp", *signed), 112, ["--protocol", "stamp", "--authenticated", *signed]),
+        ("twamp-light", serve("--protocol", "twamp-light"), 41, ["--protocol", "twamp-light"]),
     ]
     print(f"{'row':12} {'ratio':>6}  95 % interval")
     for name, url, size, flags in rows:
@@ -40,7 +40,7 @@ with contextlib.ExitStack() as servers, tempfile.NamedTemporaryFile("w") as key:
         for _ in range(args.repeat):
             case = measure(url, *flags)
             turnarounds.append(case["one_way"]["turnaround_ns"]["p50"])
-            plain = measure(own, "--peer", "linkgauge", "--size", str(size))
+            plain = measure(own, "--protocol", "linkgauge", "--size", str(size))
             pairs.append((case["latency_ns"]["p50"], plain["latency_ns"]["p50"]))
         ratio = common.Ratio(pairs)
         print(f"{name:12} {ratio}  {name} {ratio.ours / 1e3:.2f} µs  own peer {ratio.theirs / 1e3:.2f} µs"

@@ -45,7 +45,7 @@ def row_delay():
                 count = str(max(12, min(500, round(args.seconds * 500 / delay))))
                 added = []
                 for _ in range(args.repeat):
-                    p50 = [measure("latency", way.url, "--peer", "echo", "--count", count, "--warm-up", "2", "--timeout",
+                    p50 = [measure("latency", way.url, "--protocol", "echo", "--count", count, "--warm-up", "2", "--timeout",
                                  "10s")["cases"][0]["latency_ns"]["p50"] / 1e6 for way in (plain, shaped)]
                     added.append(p50[1] - p50[0] - 2 * delay)
                 print(f"one-way delay {delay} ms: {statistics.median(added):+.3f} ms over twice that above the unshaped "
@@ -178,10 +178,10 @@ def by_log(path):
 
 def row_frames():
     count = round(max(5, 4 * args.seconds) * 60)
-    with tempfile.TemporaryDirectory() as directory, start("serve", "udp://127.0.0.1:0", "--peer", "echo") as far:
+    with tempfile.TemporaryDirectory() as directory, start("serve", "udp://127.0.0.1:0", "--protocol", "echo") as far:
         log = f"{directory}/log.csv"
         with shaper(far.url, "--delay", "2ms", "--loss", "2%", "--spike", "300ms@2%", "--log", log, scheme="udp") as shaped:
-            figures = measure("latency", shaped.url, "--peer", "echo", "--size", "32", "--rate", "60/s", "--count", str(count),
+            figures = measure("latency", shaped.url, "--protocol", "echo", "--size", "32", "--rate", "60/s", "--count", str(count),
                             "--warm-up", "0", "--timeout", "5s")["cases"][0]
         logged = by_log(log)
     lost = sum(response is None for response in logged)

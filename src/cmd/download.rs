@@ -87,7 +87,6 @@ struct RequestFlags {
     /// Protocol that the logger speaks
     #[arg(
         long,
-        alias = "peer",
         help_heading = TARGET,
         value_name = "PROTOCOL",
         value_parser = protocol_values(),

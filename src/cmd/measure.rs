@@ -48,7 +48,7 @@ pub struct CaseFlags {
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Endpoint>,
     /// Protocol that the remote speaks
-    #[arg(long, alias = "peer", help_heading = TARGET, value_name = "PROTOCOL", default_value = "auto", hide_possible_values = true)]
+    #[arg(long, help_heading = TARGET, value_name = "PROTOCOL", default_value = "auto", hide_possible_values = true)]
     pub protocol: String,
     #[command(flatten)]
     ip: IpFlags,
@@ -93,7 +93,7 @@ pub struct CaseFlags {
     #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "N")]
     threads: Option<u32>,
     /// Wait by polling, at both ends: shorter round trips, but each end keeps a CPU busy
-    #[arg(long, alias = "spin", help_heading = ADVANCED, hide_short_help = true)]
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true)]
     busy_poll: bool,
     #[command(flatten)]
     changes: ChangeFlags,

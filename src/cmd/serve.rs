@@ -46,7 +46,6 @@ pub struct Flags {
     /// Protocol to serve
     #[arg(
         long,
-        alias = "peer",
         help_heading = SERVER,
         value_name = "PROTOCOL",
         value_parser = protocol_values(),

@@ -25,14 +25,14 @@ pub const NAMES: &str = "
 pub const SERVICES: &str = "
     linkgauge latency rfcomm://$remote?$local_adapter -n 1
     linkgauge serve -q rfcomm://any/5?uuid=1101
-    linkgauge serve --peer echo rfcomm://any/7 >/tmp/printed & plain=$!
+    linkgauge serve --protocol echo rfcomm://any/7 >/tmp/printed & plain=$!
     sleep 1; kill -INT $plain; wait $plain; echo printed: $(cat /tmp/printed) >&2
     <DAEMON>
-    linkgauge serve --peer echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/printed & server=$!
+    linkgauge serve --protocol echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/printed & server=$!
     sleep 1
     echo printed: $(cat /tmp/printed) >&2
     sdptool add --channel=5 DUN >&2
-    common='--peer echo -n 20'
+    common='--protocol echo -n 20'
     linkgauge latency rfcomm://$remote?$local_adapter $common $json
     linkgauge latency rfcomm://$remote?$local_adapter\\&uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 $common $json
     linkgauge latency rfcomm://$remote?$local_adapter\\&uuid=0x1103 $common $json
@@ -81,14 +81,14 @@ fn services_are_found_and_announced() {
 /// While a run lasts, its connection is asked for by others; then the controllers go.
 pub const CONNECTION: &str = "
     mount -t debugfs none /sys/kernel/debug
-    linkgauge serve -q --peer echo rfcomm://any/5 l2cap://any/4097 & server=$!
+    linkgauge serve -q --protocol echo rfcomm://any/5 l2cap://any/4097 & server=$!
     sleep 1
-    linkgauge latency l2cap://$remote/4097?$local_adapter --peer echo -n 20 $json
-    linkgauge latency rfcomm://$remote/5?$local_adapter --peer echo -n 1M --timeout 2s $json & run=$!
+    linkgauge latency l2cap://$remote/4097?$local_adapter --protocol echo -n 20 $json
+    linkgauge latency rfcomm://$remote/5?$local_adapter --protocol echo -n 1M --timeout 2s $json & run=$!
     sleep 2
     hcitool rssi $remote >&2; hcitool con >&2
     kill -KILL $controllers; wait $run; echo vanished: $? >&2
-    linkgauge latency rfcomm://$remote/5?$local_adapter --peer echo -n 1
+    linkgauge latency rfcomm://$remote/5?$local_adapter --protocol echo -n 1
     linkgauge doctor --all >&2
     kill -INT $server; wait $server";
 

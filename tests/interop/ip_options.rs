@@ -67,7 +67,7 @@ fn serving(arguments: &str) -> String {
 
 #[test]
 fn requested_options_are_in_every_packet() {
-    let server = "--peer echo udp://127.0.0.1:7007 udp://[::1]:7007 tcp://127.0.0.1:7007 tcp://[::1]:7009 \
+    let server = "--protocol echo udp://127.0.0.1:7007 udp://[::1]:7007 tcp://127.0.0.1:7007 tcp://[::1]:7009 \
                   udp://[::]:7008?dscp=CS1&ecn=ect1 tcp://[::]:7008?dscp=CS1";
     let server = server.replace('&', "\\&");
     let seen = judged(
@@ -137,10 +137,10 @@ fn packets_leave_by_the_named_interface() {
     };
     let seen = judged(
         &(interface("first", "10.9.9.1") + &interface("second", "10.9.9.2")),
-        "latency udp://10.9.9.77:7007 --peer echo -n 1 --warm-up 0 --timeout 100ms\n\
-         latency udp://10.9.9.77:7007?device=second --peer echo -n 1 --warm-up 0 --timeout 100ms\n\
+        "latency udp://10.9.9.77:7007 --protocol echo -n 1 --warm-up 0 --timeout 100ms\n\
+         latency udp://10.9.9.77:7007?device=second --protocol echo -n 1 --warm-up 0 --timeout 100ms\n\
          latency icmp://10.9.9.77 --device second -n 1 --warm-up 0 --timeout 100ms\n\
-         latency tcp://10.9.9.77:7007?device=second --peer echo -n 1 --warm-up 0 --timeout 100ms\n",
+         latency tcp://10.9.9.77:7007?device=second --protocol echo -n 1 --warm-up 0 --timeout 100ms\n",
     );
     insta::assert_snapshot!(seen, @r"
     udp://10.9.9.77:7007
@@ -160,8 +160,9 @@ fn families_and_addresses_are_chosen() {
     let directory = tempfile::tempdir().unwrap();
     let hosts = directory.path().join("hosts");
     std::fs::write(&hosts, "::1 both six\n127.0.0.1 both four\n").unwrap();
-    let server =
-        serving("--peer echo udp://127.0.0.1:7007 udp://[::1]:7007 tcp://127.0.0.1:7007 tcp://[::1]:7007");
+    let server = serving(
+        "--protocol echo udp://127.0.0.1:7007 udp://[::1]:7007 tcp://127.0.0.1:7007 tcp://[::1]:7007",
+    );
     let lines = [
         "-4 udp://both:7007",
         "-6 udp://both:7007",

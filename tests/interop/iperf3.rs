@@ -36,7 +36,8 @@ fn to_theirs(url: &str, flags: &str) -> (ClientRun, Value) {
     let port = free_port();
     let server = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port.to_string()]);
     listens(port);
-    let measured = linkgauge(&format!("throughput {url}://127.0.0.1:{port} --peer iperf3 {flags}")).clean();
+    let measured =
+        linkgauge(&format!("throughput {url}://127.0.0.1:{port} --protocol iperf3 {flags}")).clean();
     let ended = server.ended();
     let theirs = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{}", ended.stdout));
     (measured, theirs)
@@ -120,7 +121,7 @@ impl Ours {
     fn start(flags: &[&str]) -> Ours {
         let port = free_port();
         let urls = [format!("tcp://127.0.0.1:{port}"), format!("udp://127.0.0.1:{port}")];
-        let serve = ["serve", "--peer", "iperf3", &urls[0], &urls[1]];
+        let serve = ["serve", "--protocol", "iperf3", &urls[0], &urls[1]];
         let mut process = Running::start(&[&serve, flags].concat());
         let mut measured = [0; 60];
         process.0.stdout.as_mut().unwrap().read_exact(&mut measured).expect("it prints where it listens");
@@ -380,7 +381,7 @@ fn results_before_ctrl_c_have_their_counts() {
         let client = Running::start(&[
             "throughput",
             &url,
-            "--peer",
+            "--protocol",
             "iperf3",
             "-d",
             direction,
@@ -415,7 +416,7 @@ fn the_loss_of_a_killed_server_is_unknown() {
     listens(port);
     let directory = tempfile::tempdir().unwrap();
     let (events, url) = (directory.path().join("events"), format!("tcp://127.0.0.1:{port}"));
-    let mut arguments = vec!["throughput", &url, "--peer", "iperf3", "-t", "60s", "--interval", "50ms"];
+    let mut arguments = vec!["throughput", &url, "--protocol", "iperf3", "-t", "60s", "--interval", "50ms"];
     arguments.extend(["-s", "1000", "-b", "4Mbit/s", "--events", events.to_str().unwrap()]);
     let client = Running::start(&arguments);
     wait_for_progress(&events);
@@ -438,7 +439,7 @@ fn a_busy_server_of_theirs_is_reported() {
         // Two connections, both ends of each, and the listener.
         (connections.matches(&entry).count() >= 5).then_some(())
     });
-    linkgauge(&format!("throughput tcp://127.0.0.1:{port} --peer iperf3 -t 200ms")).refused(&["busy"]);
+    linkgauge(&format!("throughput tcp://127.0.0.1:{port} --protocol iperf3 -t 200ms")).refused(&["busy"]);
     drop(first);
 }
 

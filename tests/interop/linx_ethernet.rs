@@ -336,7 +336,7 @@ fn message(number: usize) -> Vec<u8> {
 fn over_a_lossy_wire_all_messages_arrive_in_order_and_once() {
     let messages = std::env::var(MESSAGES).map_or(200, |count| count.parse().unwrap());
     let wired = Wired::new(LOSSY_WIRE);
-    let _server = serve(&wired.names[0], &["--peer", "echo"]);
+    let _server = serve(&wired.names[0], &["--protocol", "echo"]);
     let url = format!("linx+eth://{}/{SERVER_MAC}/server", wired.client).parse().unwrap();
     let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
     let mut link = dialer.open(&url).unwrap();

@@ -60,12 +60,12 @@ pub const PEERS: &str = "
         own=\"$own $(echo $where | sed s/PORT/7100/)\" echo=\"$echo $(echo $where | sed s/PORT/7007/)\"
     done
     linkgauge serve -q $own & own_server=$!
-    linkgauge serve -q --peer echo $echo & echoes=$!
+    linkgauge serve -q --protocol echo $echo & echoes=$!
     sleep 1
     json='-q --json -'
     linkgauge latency $own --size 65536 --count 50 $json
     linkgauge throughput $own --direction both --size 1400 --time 50ms --probe off $json
-    linkgauge throughput $echo --peer echo --direction loop --size 65536 --volume 1M $json
+    linkgauge throughput $echo --protocol echo --direction loop --size 65536 --volume 1M $json
     linkgauge latency $own --parallel 200 --threads 2 --count 5 --warm-up 0 --repeat 1 --timeout 30s $json & client=$!
     most=0
     while kill -0 $client 2>/dev/null; do
@@ -108,20 +108,20 @@ fn protocols_work_over_them() {
 
 /// The benchmark of tipcutils at every size that it has, with both of its ends ours.
 pub const BENCHMARK: &str = "
-    linkgauge serve -q --peer tipc-bench tipc://18888:0?type=stream &
+    linkgauge serve -q --protocol tipc-bench tipc://18888:0?type=stream &
     sleep 1
-    common='tipc://18888:0?type=stream --peer tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
+    common='tipc://18888:0?type=stream --protocol tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
     linkgauge latency $common --count 20 --warm-up 3
     linkgauge throughput $common --volume 500k --parallel 2
-    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s
+    linkgauge latency 'tipc://18888:0?type=stream' --protocol tipc-bench --time 1s
     kill $!; wait
-    linkgauge serve -q --peer tipc-bench tipc://17777:0 &
+    linkgauge serve -q --protocol tipc-bench tipc://17777:0 &
     sleep 1
-    linkgauge latency tipc://17777:0 --peer tipc-bench --size 64,256,1024,4096,16384,65536 --parallel 8 \
+    linkgauge latency tipc://17777:0 --protocol tipc-bench --size 64,256,1024,4096,16384,65536 --parallel 8 \
         --count 20 --warm-up 3 -q --json -
     kill $!; wait
-    linkgauge serve -q --peer echo tipc://17777:0 & sleep 1
-    linkgauge latency tipc://17777:0 --peer tipc-bench -n 1
+    linkgauge serve -q --protocol echo tipc://17777:0 & sleep 1
+    linkgauge latency tipc://17777:0 --protocol tipc-bench -n 1
     kill $!; wait";
 
 #[test]
@@ -173,7 +173,7 @@ pub const NODES: &str = "
             on a tipc link list | grep -v broadcast | grep -q ': up' && break
             sleep 1
         done
-        on a linkgauge latency $links --peer linkgauge --size 65536 --count 20 --warm-up 0 -q --json -
+        on a linkgauge latency $links --protocol linkgauge --size 65536 --count 20 --warm-up 0 -q --json -
         on a tipc link stat show >&2
     }
     for node in a b; do on $node tipc bearer enable media eth device v$node; done
@@ -183,7 +183,7 @@ pub const NODES: &str = "
     on b tipc bearer enable media udp name u localip 10.9.0.2 remoteip 10.9.0.1
     measure
     on a linkgauge latency tipc://7100:99 --count 5
-    on a linkgauge latency tipc://7100:1 --peer linkgauge -n 1M --rate 100/s --warm-up 0 --timeout 5s -q --json - & run=$!
+    on a linkgauge latency tipc://7100:1 --protocol linkgauge -n 1M --rate 100/s --warm-up 0 --timeout 5s -q --json - & run=$!
     sleep 4; on a tipc bearer disable media udp name u; wait $run; echo down: $? >&2
     echo ====; linkgauge doctor --all";
 
@@ -244,7 +244,7 @@ fn nodes_in_two_guests_reach_each_other() {
     let client = node(
         [&local, &remote],
         &format!(
-            "linkgauge latency {links} --peer linkgauge --size 65536 -n 20 --warm-up 0 --timeout 2min -q --json - && \
+            "linkgauge latency {links} --protocol linkgauge --size 65536 -n 20 --warm-up 0 --timeout 2min -q --json - && \
              tipc link stat show >&2"
         ),
     );
@@ -289,19 +289,19 @@ fn a_missing_module_is_reported_with_its_remedy() {
 pub const RADIOLESS: &str = "
     remote=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
     linkgauge serve -q rfcomm://any/5 l2cap://any/4097?mode=ertm\\&mtu=16Ki & own=$!
-    linkgauge serve -q --peer echo rfcomm://any/7 l2cap://any/4099 & echoes=$!
+    linkgauge serve -q --protocol echo rfcomm://any/7 l2cap://any/4099 & echoes=$!
     sleep 1
     json='-q --json -' local_adapter='adapter=hci1'
-    linkgauge latency l2cap://$remote/4097?mode=ertm\\&mtu=16Ki\\&$local_adapter --peer linkgauge --size 600 -n 50 $json
-    linkgauge latency rfcomm://$remote/5?$local_adapter l2cap://$remote/4099?$local_adapter --peer echo --size 32 -n 50 $json
+    linkgauge latency l2cap://$remote/4097?mode=ertm\\&mtu=16Ki\\&$local_adapter --protocol linkgauge --size 600 -n 50 $json
+    linkgauge latency rfcomm://$remote/5?$local_adapter l2cap://$remote/4099?$local_adapter --protocol echo --size 32 -n 50 $json
     linkgauge throughput rfcomm://$remote/7?$local_adapter --direction loop --volume 200k $json
-    linkgauge throughput l2cap://$remote/4097?mode=ertm\\&mtu=16Ki\\&$local_adapter --peer linkgauge --size 600 --time 1s $json
-    linkgauge latency rfcomm://$remote/5?$local_adapter --peer linkgauge -n 1
-    linkgauge latency l2cap://$remote/4099?$local_adapter --peer linkgauge -n 1
+    linkgauge throughput l2cap://$remote/4097?mode=ertm\\&mtu=16Ki\\&$local_adapter --protocol linkgauge --size 600 --time 1s $json
+    linkgauge latency rfcomm://$remote/5?$local_adapter --protocol linkgauge -n 1
+    linkgauge latency l2cap://$remote/4099?$local_adapter --protocol linkgauge -n 1
     linkgauge latency rfcomm://$remote/9?$local_adapter -n 1; echo refused: $? >&2
     linkgauge latency l2cap://$remote/4321?$local_adapter -n 1; echo refused: $? >&2
     linkgauge latency rfcomm://00:11:22:33:44:55/1?adapter=hci7 -n 1; echo refused: $? >&2
-    linkgauge latency rfcomm://$remote/7?$local_adapter --peer echo -n 1M --timeout 2s $json & run=$!
+    linkgauge latency rfcomm://$remote/7?$local_adapter --protocol echo -n 1M --timeout 2s $json & run=$!
     sleep 3; hciconfig hci1 down; wait $run; echo down: $? >&2
     linkgauge latency rfcomm://$remote/7?$local_adapter -n 1; echo refused: $? >&2
     linkgauge doctor --all >&2

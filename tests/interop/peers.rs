@@ -67,7 +67,7 @@ fn each_connection(command: &str) -> (Socat, String) {
 #[test]
 fn echo_of_xinetd() {
     let (_xinetd, port) = xinetd("echo");
-    let tcp = format!("tcp://127.0.0.1:{port} --peer echo --timeout 20s");
+    let tcp = format!("tcp://127.0.0.1:{port} --protocol echo --timeout 20s");
     // It replies to a large message in several parts, and holds the last one until the others are acknowledged.
     for (size, count) in [("1", 300), ("14", 300), ("1000", 300), ("100k", 20)] {
         linkgauge(&format!("latency {tcp} -n {count} --warm-up 5 --size {size}")).got_all_replies(count);
@@ -79,7 +79,7 @@ fn echo_of_xinetd() {
     assert_eq!(outcome.case()["direction"], "loop");
 
     // It discards requests that arrive between its reply and its next read, so some may be lost.
-    let udp = format!("udp://127.0.0.1:{port} --peer echo");
+    let udp = format!("udp://127.0.0.1:{port} --protocol echo");
     let outcome = linkgauge(&format!("latency {udp} -n 40 --rate 100/s --timeout 500ms")).clean();
     assert_eq!((outcome.count("sent"), outcome.count("received") + outcome.count("lost")), (40, 40));
     assert!(outcome.count("received") >= 10, "{}", outcome.run);
@@ -102,11 +102,11 @@ fn discard_of_xinetd() {
     for parallel in [1, 3] {
         let url = format!("tcp://127.0.0.1:{port}");
         let outcome =
-            linkgauge(&format!("throughput {url} --peer discard --volume 5M -P {parallel}")).clean();
+            linkgauge(&format!("throughput {url} --protocol discard --volume 5M -P {parallel}")).clean();
         assert_eq!((outcome.count("delivered_bytes"), outcome.count("lost")), (parallel * 5_000_000, 0));
         assert!(outcome.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
-    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard"))
+    linkgauge(&format!("throughput udp://127.0.0.1:{port} --protocol discard"))
         .refused(&["does not count datagrams", "--protocol linkgauge"]);
 }
 
@@ -148,7 +148,7 @@ fn loops_that_return_too_little_are_incomplete() {
     for (command, most) in [("head -c 100000", 100_000), ("tail -c +1001", 9_999_000), ("cat >/dev/null", 0)]
     {
         let (_socat, url) = each_connection(&format!("SYSTEM:{command}"));
-        let outcome = linkgauge(&format!("throughput {url} --peer echo --volume 10M --timeout 2s"));
+        let outcome = linkgauge(&format!("throughput {url} --protocol echo --volume 10M --timeout 2s"));
         assert_eq!(outcome.status, 2, "{command}: {}", outcome.errors);
         assert!(outcome.errors.contains(&url), "{}", outcome.errors);
         assert_eq!(outcome.case()["complete"], false);
@@ -159,7 +159,7 @@ fn loops_that_return_too_little_are_incomplete() {
 #[test]
 fn a_discard_that_closes_early_is_incomplete() {
     let (_socat, url) = each_connection("SYSTEM:head -c 100000 >/dev/null");
-    let outcome = linkgauge(&format!("throughput {url} --peer discard --volume 100M --timeout 2s"));
+    let outcome = linkgauge(&format!("throughput {url} --protocol discard --volume 100M --timeout 2s"));
     assert_eq!(outcome.status, 2, "{}", outcome.errors);
     assert!(outcome.errors.contains("the remote closed the link"), "{}", outcome.errors);
     assert!(outcome.count("delivered_bytes") < 100_000_000, "{}", outcome.run);
@@ -169,7 +169,7 @@ fn a_discard_that_closes_early_is_incomplete() {
 fn a_calculator_replies() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     let ask = |more: &str| {
-        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send 1+1\\n {more}"))
+        linkgauge(&format!("latency {url} --protocol ask -n 200 --timeout 20s --send 1+1\\n {more}"))
     };
     ask(r"--until 2\n").got_all_replies(200);
     ask("--reply-bytes 2 --expect 2").got_all_replies(200);
@@ -179,7 +179,7 @@ fn a_calculator_replies() {
 
     // A reply longer than announced leaves extra bytes, which must not count as the next reply.
     let short = r"-n 50 --rate 50/s --send 10+1\n --reply-bytes 2 --expect 11";
-    let tail = linkgauge(&format!("latency {url} --peer ask {short}"));
+    let tail = linkgauge(&format!("latency {url} --protocol ask {short}"));
     assert_eq!((tail.count("received"), tail.count("corrupt_messages")), (50, 0), "{}", tail.run);
     assert!(tail.count("corrupt_bytes") >= 40, "{}", tail.run);
 }
@@ -189,7 +189,7 @@ fn a_silent_calculator_loses_requests() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     // An assignment prints nothing.
     let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --until \n";
-    let outcome = linkgauge(&format!("latency {url} --peer ask {silent}"));
+    let outcome = linkgauge(&format!("latency {url} --protocol ask {silent}"));
     assert_eq!(
         (outcome.status, outcome.count("sent"), outcome.count("lost")),
         (2, 5, 5),
@@ -237,7 +237,7 @@ fn modbus_tcp_replies() {
     let (_server, url) = modbus("socket");
     let ask = |send: &str, expect: &str| {
         let reply = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
-        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send hex:{send} {reply}"))
+        linkgauge(&format!("latency {url} --protocol ask -n 200 --timeout 20s --send hex:{send} {reply}"))
     };
     // Two registers of unit 1, from the first one on.
     ask("000700000006010300000002", "00070000000701030412341234").got_all_replies(200);
@@ -249,5 +249,5 @@ fn modbus_tcp_replies() {
 fn modbus_rtu_replies() {
     let (_server, url) = modbus("rtu");
     let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";
-    linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s {question}")).got_all_replies(200);
+    linkgauge(&format!("latency {url} --protocol ask -n 200 --timeout 20s {question}")).got_all_replies(200);
 }

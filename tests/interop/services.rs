@@ -18,7 +18,7 @@ fn shell(line: &str) -> Vec<u8> {
 
 #[test]
 fn our_echo_replies_to_socat() {
-    let serving = Serving::start(&["--peer", "echo"]);
+    let serving = Serving::start(&["--protocol", "echo"]);
     let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     let printed =
         shell(&format!("head -c 1000000 /dev/zero | tr '\\0' x | socat -T 10 -t 10 STDIO TCP:{tcp}"));
@@ -28,7 +28,7 @@ fn our_echo_replies_to_socat() {
 
 #[test]
 fn our_discard_sends_nothing() {
-    let serving = Serving::start(&["--peer", "discard"]);
+    let serving = Serving::start(&["--protocol", "discard"]);
     let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     assert_eq!(shell(&format!("head -c 1000000 /dev/zero | socat -T 10 -t 10 STDIO TCP:{tcp}")), b"");
     assert_eq!(shell(&format!("echo hello | socat -T 10 -t 0.3 STDIO UDP:{udp}")), b"");
@@ -51,7 +51,7 @@ fn a_sockperf_server_replies_to_us() {
             .spawn()
             .expect("sockperf is needed for this test: apt-get install sockperf");
         let _server = Running(child);
-        let url = format!("{scheme}://127.0.0.1:{port} --peer sockperf");
+        let url = format!("{scheme}://127.0.0.1:{port} --protocol sockperf");
         // It prints nothing when it is ready: the first reply shows it.
         wait_until("a reply of sockperf", || {
             (linkgauge(&format!("latency {url} -n 1 --warm-up 0 --timeout 200ms")).status == 0).then_some(())
@@ -68,7 +68,7 @@ fn a_sockperf_server_replies_to_us() {
 
 #[test]
 fn our_server_replies_to_sockperf() {
-    let serving = Serving::start(&["--peer", "sockperf"]);
+    let serving = Serving::start(&["--protocol", "sockperf"]);
     // Its ping-pong goes no further where a datagram is lost, and any may be; under load it does not wait.
     let modes = [
         (serving.tcp.address(), "pp", "--tcp"),
@@ -98,28 +98,29 @@ fn chargen_of_xinetd() {
     let (_xinetd, port) = xinetd("chargen");
     for parallel in [1, 3] {
         let url = format!("tcp://127.0.0.1:{port}");
-        let measured =
-            linkgauge(&format!("throughput {url} --peer chargen --volume 5M --warm-up 10ms -P {parallel}"))
-                .clean();
+        let measured = linkgauge(&format!(
+            "throughput {url} --protocol chargen --volume 5M --warm-up 10ms -P {parallel}"
+        ))
+        .clean();
         assert_eq!((measured.count("delivered_bytes"), measured.count("lost")), (parallel * 5_000_000, 0));
         assert_eq!(measured.case()["direction"], "receive");
         assert!(measured.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
     // Requests that arrive between its reply and its next read are discarded.
-    let udp = format!("udp://127.0.0.1:{port} --peer chargen");
+    let udp = format!("udp://127.0.0.1:{port} --protocol chargen");
     let measured =
         linkgauge(&format!("latency {udp} -n 40 --warm-up 0 --rate 100/s --timeout 200ms")).clean();
     assert_eq!((measured.count("sent"), measured.count("received") + measured.count("lost")), (40, 40));
     assert!(measured.count("received") >= 10, "{}", measured.run);
-    linkgauge(&format!("latency tcp://127.0.0.1:{port} --peer chargen"))
+    linkgauge(&format!("latency tcp://127.0.0.1:{port} --protocol chargen"))
         .refused(&["replies to nothing on a stream"]);
-    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer chargen"))
+    linkgauge(&format!("throughput udp://127.0.0.1:{port} --protocol chargen"))
         .refused(&["sends no datagrams by itself"]);
 }
 
 #[test]
 fn our_chargen_goes_on_for_ever() {
-    let serving = Serving::start(&["--peer", "chargen"]);
+    let serving = Serving::start(&["--protocol", "chargen"]);
     let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     let printed = shell(&format!("socat -T 10 -u TCP:{tcp} STDOUT | head -c 1000000"));
     assert_eq!(printed.len(), 1_000_000);
@@ -132,15 +133,15 @@ fn our_chargen_goes_on_for_ever() {
         shell(&format!("head -c 2000 /dev/zero | socat -b 4000 -T 10 -t 2 STDIO UDP:{udp}")).len(),
         512
     );
-    let measured = linkgauge(&format!("throughput {} --peer chargen --volume 20M", serving.tcp)).clean();
+    let measured = linkgauge(&format!("throughput {} --protocol chargen --volume 20M", serving.tcp)).clean();
     assert_eq!(measured.count("delivered_bytes"), 20_000_000);
-    linkgauge(&format!("latency {} --peer chargen -n 100 --size 64 --timeout 20s", serving.udp))
+    linkgauge(&format!("latency {} --protocol chargen -n 100 --size 64 --timeout 20s", serving.udp))
         .got_all_replies(100);
 }
 
 #[test]
 fn our_chargen_enforces_its_limits() {
-    let serving = Serving::start(&["--peer", "chargen", "--max-rate", "8Mbit/s", "--max-time", "2s"]);
+    let serving = Serving::start(&["--protocol", "chargen", "--max-rate", "8Mbit/s", "--max-time", "2s"]);
     // A megabyte a second for two seconds, and a quarter of one at once.
     let bytes: usize =
         String::from_utf8(shell(&format!("socat -T 10 -u TCP:{} STDOUT | wc -c", serving.tcp.address())))

@@ -59,9 +59,10 @@ fn scapy_reflects_what_we_send() {
     let (_reflector, port) = script(REFLECTOR, &[]);
     for size in [44, 48, 1000] {
         let url = format!("udp://127.0.0.1:{port}");
-        let measured =
-            linkgauge(&format!("latency {url} --peer stamp -n 50 --warm-up 3 --size {size} --timeout 20s"))
-                .clean();
+        let measured = linkgauge(&format!(
+            "latency {url} --protocol stamp -n 50 --warm-up 3 --size {size} --timeout 20s"
+        ))
+        .clean();
         assert_eq!((measured.count("received"), measured.count("message_bytes")), (50, size));
         let (ways, got) = (ways(&measured), &measured.case()["effective"]);
         assert!(ways.turnaround_ns.min >= 1_900_000, "it slept 2 ms: {:?}", ways.turnaround_ns);
@@ -112,19 +113,19 @@ print("all well")
 
 #[test]
 fn scapy_asks_our_reflector() {
-    let (_server, url) = serving(&["--peer", "stamp"]);
+    let (_server, url) = serving(&["--protocol", "stamp"]);
     let port = url.rsplit(':').next().unwrap();
     assert_eq!(script(SENDER, &[port]).1, "all well");
 }
 
 /// Lets packets pass between our two ends over a socket of its own, and keeps them: to port 862, and from there.
 fn overheard(peer: &'static str, size: u32) -> Vec<(bool, Vec<u8>)> {
-    let (_server, url) = serving(&["--peer", peer]);
+    let (_server, url) = serving(&["--protocol", peer]);
     let relay = UdpSocket::bind("127.0.0.1:0").unwrap();
     relay.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let place = format!("udp://{}", relay.local_addr().unwrap());
     let ours = std::thread::spawn(move || {
-        linkgauge(&format!("latency {place} --peer {peer} -n 5 --warm-up 0 --size {size} --timeout 20s"))
+        linkgauge(&format!("latency {place} --protocol {peer} -n 5 --warm-up 0 --size {size} --timeout 20s"))
             .got_all_replies(5);
     });
     let remote: std::net::SocketAddr = url.strip_prefix("udp://").unwrap().parse().unwrap();

@@ -13,7 +13,7 @@ pub const TWO_RADIOS: &str = "
     iw phy phy1 set netns name b
     on() { ip netns exec b \"$@\"; }
     on ip link set lo up
-    measure() { on linkgauge latency udp://10.8.0.1:7007 --peer echo --size 32 -n 200 -q --json -; }
+    measure() { on linkgauge latency udp://10.8.0.1:7007 --protocol echo --size 32 -n 200 -q --json -; }
     ask() { on iw dev wlan1 info; on iw dev wlan1 link; on iw dev wlan1 get power_save; on iw dev wlan1 station dump; }";
 
 /// An access point, and a station that saves power.
@@ -27,7 +27,7 @@ pub const ACCESS_POINT: &str = "
 
 /// Through the access point, then without it.
 pub const NETWORKS: &str = "
-    linkgauge serve -q --peer echo udp://0.0.0.0:7007 & server=$!
+    linkgauge serve -q --protocol echo udp://0.0.0.0:7007 & server=$!
     sleep 1
     measure; ask >&2
     on linkgauge doctor >&2

@@ -164,7 +164,7 @@ fn invalid_bluetooth_addresses_are_refused() {
     }
     for url in ["rfcomm://any/1", "rfcomm://any"] {
         says(
-            &["latency", url, "--peer", "echo"],
+            &["latency", url, "--protocol", "echo"],
             &format!("{url}: name the device, and one of its channels (1 to 30) or none"),
         );
     }
@@ -203,29 +203,29 @@ fn nothing_listens_there() {
 
 #[test]
 fn another_program_listens_there() {
-    let server = Serving::start(&["--peer", "echo"]);
+    let server = Serving::start(&["--protocol", "echo"]);
     let tcp = server.tcp.as_str();
     says(
-        &["latency", tcp, "--peer", "linkgauge"],
+        &["latency", tcp, "--protocol", "linkgauge"],
         &format!(
             "{tcp}: no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol"
         ),
     );
     for peer in ["auto", "echo"] {
         says(
-            &["throughput", tcp, "--peer", peer, "--direction", "send"],
+            &["throughput", tcp, "--protocol", peer, "--direction", "send"],
             &format!("{tcp}: the protocol echo does not support the direction send: use loop"),
         );
     }
     says(
-        &["latency", tcp, "--peer", "discard"],
+        &["latency", tcp, "--protocol", "discard"],
         &format!("{tcp}: the protocol discard does not support latency: use throughput"),
     );
     let serves = |protocol: &&Protocol| protocol.supports("latency");
     let known: Vec<&str> = PROTOCOLS.iter().filter(serves).map(|protocol| protocol.name).collect();
     let known = known.join(", ");
     let line = format!("invalid value 'banana' for '--protocol <PROTOCOL>'. Use one of auto, {known}");
-    says(&["latency", tcp, "--peer", "banana"], &line);
+    says(&["latency", tcp, "--protocol", "banana"], &line);
     says(
         &["serve", tcp],
         &format!(
@@ -285,7 +285,7 @@ fn more_links_than_open_files_are_refused() {
     for (url, peer) in
         [(server.tcp.as_str(), "echo"), (server.udp.as_str(), "echo"), ("icmp://127.0.0.1", "auto")]
     {
-        let program = command(&["latency", url, "--parallel", "64", "--count", "10", "--peer", peer]);
+        let program = command(&["latency", url, "--parallel", "64", "--count", "10", "--protocol", peer]);
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", "ulimit -n \"$0\"; exec \"$@\"", "24"]);
         shell.arg(program.get_program()).args(program.get_args()).env("LINKGAUGE_STORE", "");
@@ -314,7 +314,7 @@ fn links_that_a_server_cannot_use_are_refused() {
         ),
         ("stamp", "tcp://127.0.0.1:0", "test packets need messages, not a stream: use udp"),
     ] {
-        says(&["serve", "--peer", peer, url, "--time", "1s"], &format!("{url}: {why}"));
+        says(&["serve", "--protocol", peer, url, "--time", "1s"], &format!("{url}: {why}"));
     }
 }
 

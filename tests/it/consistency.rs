@@ -86,7 +86,7 @@ fn plans() -> impl Strategy<Value = RandomPlan> {
             let url = format!("mem://{host}{options}");
             let rest = [size.to_owned(), rate, direction, parallel, warm_up, timeout].concat();
             let text =
-                format!("{repeat}[[case]]\nurl = \"{url}\"\npeer = \"{server}\"\nworkload = \"{workload}\"\n{stop}\n{rest}");
+                format!("{repeat}[[case]]\nurl = \"{url}\"\nprotocol = \"{server}\"\nworkload = \"{workload}\"\n{stop}\n{rest}");
             RandomPlan { server, text }
         })
     })
@@ -138,7 +138,7 @@ fn try_plans(cases: u32) {
 #[test]
 fn messages_of_the_warm_up_are_not_received_after_it() {
     let text = "repeat = 2\n[[case]]\nurl = \"mem://far-messages?type=message&delay=20ms&jitter=15ms&rate=1Mbit/s\"\n\
-                peer = \"echo\"\nworkload = \"throughput\"\ncount = 150\nrate = \"900/s\"\ndirection = \"loop\"\n\
+                protocol = \"echo\"\nworkload = \"throughput\"\ncount = 150\nrate = \"900/s\"\ndirection = \"loop\"\n\
                 parallel = 3\nwarm_up_count = 5\n";
     let run = run(&RandomPlan { server: "echo", text: text.to_owned() }).unwrap();
     let counts = run.cases[0].figures.counts;
@@ -149,7 +149,7 @@ fn messages_of_the_warm_up_are_not_received_after_it() {
 /// Each reply comes twice, most of them late: the first one counts as late, the second as a duplicate.
 #[test]
 fn a_late_reply_counts_once() {
-    let text = "[[case]]\nurl = \"mem://far-messages?type=message&delay=20ms&jitter=15ms&double=3\"\npeer = \"stamp\"\n\
+    let text = "[[case]]\nurl = \"mem://far-messages?type=message&delay=20ms&jitter=15ms&double=3\"\nprotocol = \"stamp\"\n\
                 workload = \"latency\"\ncount = 150\ntimeout = \"50ms\"\n";
     let run = run(&RandomPlan { server: "stamp", text: text.to_owned() }).unwrap();
     let counts = run.cases[0].figures.counts;

@@ -375,8 +375,9 @@ fn an_incomplete_download_stays_a_partial_file() {
 
 #[test]
 fn an_echo_is_not_taken_for_a_logger() {
-    let echo = Serving::start(&["--peer", "echo"]);
-    let flags = ["--peer", "pakbus", "--no-output", "--timeout", "200ms", "--retries", "1", "--file", FILE];
+    let echo = Serving::start(&["--protocol", "echo"]);
+    let flags =
+        ["--protocol", "pakbus", "--no-output", "--timeout", "200ms", "--retries", "1", "--file", FILE];
     let got = run(&[&["download", echo.tcp.as_str()], &flags[..]].concat());
     assert_eq!(got.status, Some(2));
     assert!(got.stderr.contains("in 2 tries; the request itself returned: a plug"), "{}", got.stderr);

@@ -12,7 +12,7 @@ fn session(case: &str) -> CaseResult {
 
 /// Runs one case against an echo.
 fn echo(case: &str) -> CaseResult {
-    one(VirtualNet::serving("echo").run(&format!("[[case]]\npeer = \"echo\"\n{case}")))
+    one(VirtualNet::serving("echo").run(&format!("[[case]]\nprotocol = \"echo\"\n{case}")))
 }
 
 fn one(run: Run) -> CaseResult {
@@ -376,7 +376,7 @@ fn a_silent_server_gets_a_few_requests_and_takes_exactly_their_timeouts() {
         ("count = 200\nrate = 100", 250, 200, 2240),
     ] {
         let case = VirtualNet::serving("echo").run(&format!(
-            "[[case]]\nurl = \"mem://far?delay=1h\"\npeer = \"echo\"\nworkload = \"latency\"\n{stop}\nsize = 8\n\
+            "[[case]]\nurl = \"mem://far?delay=1h\"\nprotocol = \"echo\"\nworkload = \"latency\"\n{stop}\nsize = 8\n\
              timeout = \"{timeout_ms}ms\"\nwarm_up_count = 0",
         ));
         let case = &case.cases[0];

@@ -36,7 +36,7 @@ fn counts(responses: &[Option<u64>]) -> BTreeMap<String, u64> {
 fn on_the_virtual_clock_missed_frames_match_the_log() {
     let url = "mem://far-messages?type=message&delay=2ms";
     let plan = format!(
-        "[[case]]\nurl = \"{url}\"\npeer = \"echo\"\nworkload = \"latency\"\nsize = 32\nrate = \"60/s\"\ncount = 3000\n\
+        "[[case]]\nurl = \"{url}\"\nprotocol = \"echo\"\nworkload = \"latency\"\nsize = 32\nrate = \"60/s\"\ncount = 3000\n\
          warm_up_count = 0"
     );
     let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
@@ -151,7 +151,7 @@ fn in_real_time_every_difference_is_a_sample_that_came_late() {
     let ended = run(&[
         "latency",
         url,
-        "--peer",
+        "--protocol",
         "echo",
         "--size",
         "32",

@@ -66,7 +66,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     AttackedProtocol { name: "sockperf", ..PLAIN },
     AttackedProtocol {
         name: "ask",
-        options: "peer_options = { send = \"PING\\\\n\", until = \"\\\\n\" }",
+        options: "protocol_options = { send = \"PING\\\\n\", until = \"\\\\n\" }",
         believes_all: true,
         ..PLAIN
     },
@@ -82,7 +82,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     },
     AttackedProtocol {
         name: "pakbus",
-        options: "peer_options = { retries = \"0\", reconnects = \"0\" }",
+        options: "protocol_options = { retries = \"0\", reconnects = \"0\" }",
         ..PLAIN
     },
     // Its first generation speaks over any link with message boundaries.
@@ -123,11 +123,13 @@ const AFTER: [usize; 4] = [0, 1, 2, 5];
 /// The plan of a case, if the protocol can do that on such a link.
 fn plan(protocol: &AttackedProtocol, url: &str, workload: &str, direction: Direction) -> Option<CheckedPlan> {
     let options = match (protocol.name, workload) {
-        ("pakbus", "download") => "peer_options = { retries = \"0\", reconnects = \"0\", table = \"Bench\" }",
+        ("pakbus", "download") => {
+            "protocol_options = { retries = \"0\", reconnects = \"0\", table = \"Bench\" }"
+        }
         _ => protocol.options,
     };
     let text = format!(
-        "keep_going = true\n[[case]]\nurl = \"{url}\"\npeer = \"{}\"\nworkload = \"{workload}\"\ndirection = \"{}\"\n\
+        "keep_going = true\n[[case]]\nurl = \"{url}\"\nprotocol = \"{}\"\nworkload = \"{workload}\"\ndirection = \"{}\"\n\
          timeout = \"1s\"\ntime = \"300ms\"\n{}\n{options}",
         protocol.name,
         direction.name(),

@@ -19,7 +19,7 @@ fn against(words: &'static [u8], closes: bool) -> ClientRun {
             let _ = stream.read_to_end(&mut Vec::new());
         }
     });
-    linkgauge(&format!("throughput tcp://127.0.0.1:{port} --peer iperf3 -t 200ms --timeout 1s"))
+    linkgauge(&format!("throughput tcp://127.0.0.1:{port} --protocol iperf3 -t 200ms --timeout 1s"))
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_server_on_one_transport_says_which_tests_fail() {
 #[test]
 fn options_that_iperf3_lacks_are_refused_before_a_link_is_opened() {
     let refused = |flags: &str, word: &str| {
-        linkgauge(&format!("throughput {flags} --peer iperf3")).refused(&[word]);
+        linkgauge(&format!("throughput {flags} --protocol iperf3")).refused(&[word]);
     };
     refused("tcp://127.0.0.1:1 --warm-up 100ms", "whole seconds");
     refused("tcp://127.0.0.1:1 -P 200", "at most 128 connections");
@@ -75,7 +75,7 @@ fn our_client_and_server_agree_to_the_byte_on_the_virtual_clock() {
     for direction in ["send", "receive", "both"] {
         for stop in ["volume = \"1M\"", "time = \"1s\""] {
             let case = format!(
-                "[[case]]\nurl = \"mem://far?rate=8Mbit/s&delay=3ms\"\npeer = \"iperf3\"\nworkload = \"throughput\"\n\
+                "[[case]]\nurl = \"mem://far?rate=8Mbit/s&delay=3ms\"\nprotocol = \"iperf3\"\nworkload = \"throughput\"\n\
                  direction = \"{direction}\"\nsize = 1000\nparallel = 2\n{stop}"
             );
             let run = VirtualNet::serving("iperf3").run(&case);

@@ -156,7 +156,7 @@ fn failure_of(liar: Liar) -> String {
 fn run(liar: Liar, case: &str) -> (String, Run) {
     let endpoint = liar.listen();
     let began = Instant::now();
-    let run = measure(&endpoint, &format!("peer = \"linkgauge\"\n{case}"), None);
+    let run = measure(&endpoint, &format!("protocol = \"linkgauge\"\n{case}"), None);
     assert!(began.elapsed() < BOUNDED, "it took {:?}", began.elapsed());
     let failure = failure(&run);
     assert_eq!(failure.lines().count(), 1, "{failure}");
@@ -333,7 +333,7 @@ fn absurd_figures_break_nothing() {
     .listen();
     let run = measure(
         &endpoint,
-        "peer = \"linkgauge\"\nworkload = \"throughput\"\nvolume = \"100k\"\nparallel = 2\nprobe = false\ntimeout = \"1s\"",
+        "protocol = \"linkgauge\"\nworkload = \"throughput\"\nvolume = \"100k\"\nparallel = 2\nprobe = false\ntimeout = \"1s\"",
         None,
     );
     let text = serde_json::to_string(&run).unwrap();
@@ -453,7 +453,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     assert_eq!(failure, "the server sends more than was requested");
     assert!(result.cases[0].figures.counts.received > 0);
     // The result of a timed flow is the data of that time.
-    let case = format!("peer = \"linkgauge\"\n{}", receive.replace("time = \"1s\"", "time = \"200ms\""));
+    let case = format!("protocol = \"linkgauge\"\n{}", receive.replace("time = \"1s\"", "time = \"200ms\""));
     let result = measure(&floods().listen(), &case, None);
     let figures = &result.cases[0].figures;
     assert!(result.cases[0].elapsed_ns < 10_000_000_000 && figures.delivery.throughput_bps.unwrap() > 0.0);
@@ -488,7 +488,7 @@ fn a_granted_rate_above_the_request_is_refused() {
     assert_eq!(failure, expected);
     // Less than requested is what limits are for.
     let endpoint = grants(1.5).listen();
-    let case = format!("peer = \"linkgauge\"\n{}", latency.replace("= 20", "= 2"));
+    let case = format!("protocol = \"linkgauge\"\n{}", latency.replace("= 20", "= 2"));
     assert!(measure(&endpoint, &case, None).is_complete());
 }
 
@@ -496,7 +496,7 @@ fn a_granted_rate_above_the_request_is_refused() {
 fn the_program_ends_with_status_2_and_one_line() {
     let endpoint = Liar::new(|_, _, _| Then::Stall).listen();
     let ended =
-        crate::program::run(&["latency", endpoint.as_str(), "--peer", "linkgauge", "--timeout", "1s"]);
+        crate::program::run(&["latency", endpoint.as_str(), "--protocol", "linkgauge", "--timeout", "1s"]);
     assert_eq!(ended.status, Some(2));
     let expected = format!(
         "error: {endpoint}: no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout\n"

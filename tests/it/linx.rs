@@ -311,7 +311,8 @@ fn one_connection_serves_all_cases_of_a_run_and_is_closed_without_a_reset() {
         listener.set_nonblocking(true).unwrap();
         (ended, listener.accept().is_ok())
     });
-    let words = ["latency", &url, "--peer", "echo", "-s", "16,64,256", "-n", "5", "--quiet", "--no-store"];
+    let words =
+        ["latency", &url, "--protocol", "echo", "-s", "16,64,256", "-n", "5", "--quiet", "--no-store"];
     let ended = run(&words);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let (closed, called_again) = node.join().unwrap();

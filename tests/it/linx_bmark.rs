@@ -145,7 +145,7 @@ fn a_captured_server_gets_the_requests_of_a_real_client() {
     let echoes =
         captured().iter().filter(|(client, frame)| *client && frame[16..].starts_with(&ECHO)).count();
     let case = format!(
-        "workload = \"latency\"\npeer = \"linx-bmark\"\nsize = 64\ncount = {echoes}\nwarm_up_count = 0\ntimeout = \"10s\""
+        "workload = \"latency\"\nprotocol = \"linx-bmark\"\nsize = 64\ncount = {echoes}\nwarm_up_count = 0\ntimeout = \"10s\""
     );
     let run = measure(&endpoint, &case, None);
     assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
@@ -168,8 +168,8 @@ fn both_styles_of_burst_deliver_every_signal() {
     for style in ["new", "old"] {
         for size in [16, 64, 65_536] {
             let case = format!(
-                "workload = \"throughput\"\npeer = \"linx-bmark\"\nsize = {size}\ncount = 400\ntimeout = \"10s\"\n\
-                 peer_options = {{ style = \"{style}\", burst = 100 }}"
+                "workload = \"throughput\"\nprotocol = \"linx-bmark\"\nsize = {size}\ncount = 400\ntimeout = \"10s\"\n\
+                 protocol_options = {{ style = \"{style}\", burst = 100 }}"
             );
             let run = measure(&server.endpoints()[0], &case, None);
             let figures = complete(&run);
@@ -186,7 +186,7 @@ fn both_styles_of_burst_deliver_every_signal() {
 #[test]
 fn many_pairs_send_echoes_side_by_side() {
     let server = serve("linx-bmark", "linx://127.0.0.1:0/server");
-    let case = "workload = \"throughput\"\ndirection = \"loop\"\npeer = \"linx-bmark\"\nsize = 2048\ncount = 50\nparallel = 32\n\
+    let case = "workload = \"throughput\"\ndirection = \"loop\"\nprotocol = \"linx-bmark\"\nsize = 2048\ncount = 50\nparallel = 32\n\
                 timeout = \"10s\"";
     let run = measure(&server.endpoints()[0], case, None);
     let figures = complete(&run);
@@ -220,7 +220,7 @@ fn our_protocols_work_over_shared_connections() {
         );
     }
     let echo = serve("echo", "linx:///bmark-echo");
-    let case = "workload = \"throughput\"\npeer = \"echo\"\ncount = 5000\nsize = 1000\ntimeout = \"10s\"";
+    let case = "workload = \"throughput\"\nprotocol = \"echo\"\ncount = 5000\nsize = 1000\ntimeout = \"10s\"";
     let run = measure(&echo.endpoints()[0], case, None);
     assert_eq!((complete(&run).counts.received, run.cases[0].figures.byte_errors.corrupt_bytes), (5000, 0));
 }
@@ -250,7 +250,7 @@ fn broken_by(words: &'static [&str]) -> String {
         // Its messages arrive before it leaves.
         let _ = words.is_empty() || node.is_closed();
     });
-    let case = "workload = \"latency\"\npeer = \"echo\"\ncount = 1000\nwarm_up_count = 0\nsize = 64\ntimeout = \"5s\"";
+    let case = "workload = \"latency\"\nprotocol = \"echo\"\ncount = 1000\nwarm_up_count = 0\nsize = 64\ntimeout = \"5s\"";
     let run = measure(&endpoint, case, None);
     server.join().unwrap();
     assert_eq!(run.cases[0].figures.counts.received, 50);

@@ -26,7 +26,7 @@ fn a_run_of_its_own() {
     let Ok(round_trips) = std::env::var(ROUND_TRIPS) else { return };
     // Response times are stored too; the echo replies in the same thread. The time series is full after 6 s.
     let run = VirtualNet::serving("echo").run(&format!(
-        "[[case]]\nurl = \"mem://far?delay=10us\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = 8\nrate = \"10k/s\"\n\
+        "[[case]]\nurl = \"mem://far?delay=10us\"\nworkload = \"latency\"\nprotocol = \"echo\"\nsize = 8\nrate = \"10k/s\"\n\
          interval = \"10ms\"\ncount = {round_trips}"
     ));
     assert!(run.is_complete());

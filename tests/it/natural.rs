@@ -259,7 +259,7 @@ fn a_case_without_replies_names_the_reason() {
     // A port that was free a moment ago is closed; one whose socket is never read is silent.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let flags = ["--peer", "echo", "-n", "3", "--timeout", "100ms"];
+    let flags = ["--protocol", "echo", "-n", "3", "--timeout", "100ms"];
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://{closed}");
         let message = refused(&[&["latency", url.as_str()], &flags[..]].concat());

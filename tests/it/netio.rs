@@ -83,11 +83,11 @@ fn honest(mut stream: TcpStream, little: bool) -> Vec<Done> {
     }
 }
 
-/// Runs `linkgauge throughput URL --peer netio` with these flags.
+/// Runs `linkgauge throughput URL --protocol netio` with these flags.
 fn client(url: &str, flags: &[&str]) -> (Ended, Option<Run>) {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
-    let fixed = ["throughput", url, "--peer", "netio", "--quiet", "--json", json.to_str().unwrap()];
+    let fixed = ["throughput", url, "--protocol", "netio", "--quiet", "--json", json.to_str().unwrap()];
     let ended = run(&[&fixed[..], flags].concat());
     let run = std::fs::read_to_string(&json).ok().map(|text| Run::from_json(&text).unwrap());
     (ended, run)
@@ -174,7 +174,7 @@ fn an_interrupted_client_completes_the_block_and_sends_quit() {
     let events = directory.path().join("events");
     let flags =
         ["--size", "4096", "--time", "60s", "--interval", "20ms", "--events", events.to_str().unwrap()];
-    let process = Running::start(&[&["throughput", &url, "--peer", "netio"][..], &flags].concat());
+    let process = Running::start(&[&["throughput", &url, "--protocol", "netio"][..], &flags].concat());
     wait_for_progress(&events);
     process.signal(Signal::INT);
     assert_eq!(process.ended().status, Some(130));
@@ -282,7 +282,7 @@ fn errors_are_reported_before_a_link_is_opened() {
 }
 
 fn serving(flags: &[&str]) -> Serving {
-    Serving::start(&[&["--peer", "netio", "--max-time", "1s"], flags].concat())
+    Serving::start(&[&["--protocol", "netio", "--max-time", "1s"], flags].concat())
 }
 
 fn connect(remote: &Serving) -> TcpStream {

@@ -27,14 +27,14 @@ fn free_port() -> u16 {
     }
 }
 
-/// `linkgauge serve --peer netio` with a stream beside its datagrams.
+/// `linkgauge serve --protocol netio` with a stream beside its datagrams.
 fn serving(port: u16) -> Running {
     serving_with(port, &["--max-time", "1s"])
 }
 
 fn serving_with(port: u16, flags: &[&str]) -> Running {
     let urls = ["tcp", "udp"].map(|scheme| format!("{scheme}://{SERVER}:{port}"));
-    let process = Running::start(&[&["serve", "--peer", "netio", &urls[0], &urls[1]], flags].concat());
+    let process = Running::start(&[&["serve", "--protocol", "netio", &urls[0], &urls[1]], flags].concat());
     crate::program::wait_until("the server", || TcpStream::connect((SERVER, port)).ok());
     process
 }
@@ -43,7 +43,7 @@ fn client(port: u16, flags: &[&str]) -> (Ended, Option<Run>) {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
     let url = format!("udp://{SERVER}:{port}?bind={CLIENT}");
-    let fixed = ["throughput", &url, "--peer", "netio", "--size", "1024", "--time", "300ms"];
+    let fixed = ["throughput", &url, "--protocol", "netio", "--size", "1024", "--time", "300ms"];
     let ended = run(&[&fixed[..], flags, &["--quiet", "--json", json.to_str().unwrap()]].concat());
     let run = std::fs::read_to_string(&json).ok().map(|text| Run::from_json(&text).unwrap());
     (ended, run)
@@ -91,10 +91,10 @@ fn an_upload_may_take_longer_than_the_idle_time() {
     let _server = serving_with(port, &["--idle", "1s"]);
     // The port may stand in the address to send from.
     let url = format!("udp://{SERVER}:{port}?bind={CLIENT}:{port}");
-    let ended = run(&["throughput", &url, "--peer", "netio", "-s", "1024", "-t", "2500ms", "-b", "1M"]);
+    let ended = run(&["throughput", &url, "--protocol", "netio", "-s", "1024", "-t", "2500ms", "-b", "1M"]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let url = format!("udp://{SERVER}:{port}?bind={CLIENT}:1");
-    let ended = run(&["throughput", &url, "--peer", "netio", "-s", "1024", "-t", "1s"]);
+    let ended = run(&["throughput", &url, "--protocol", "netio", "-s", "1024", "-t", "1s"]);
     let message = "NETIO sends from the number of the server's port";
     assert!(ended.status == Some(2) && ended.stderr.contains(message), "{}", ended.stderr);
 }

@@ -291,7 +291,7 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
 
 #[test]
 fn bursts_need_a_connection() {
-    let outcome = run(&["serve", "--peer", "linx-bmark", "udp://127.0.0.1:0"]);
+    let outcome = run(&["serve", "--protocol", "linx-bmark", "udp://127.0.0.1:0"]);
     assert_eq!((outcome.status, outcome.stderr.lines().count()), (Some(2), 1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("links with connections"), "{}", outcome.stderr);
 }
@@ -305,7 +305,7 @@ fn unsupported_limits_are_refused_at_the_start() {
     for peer in
         PROTOCOLS.iter().filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp"].contains(&peer.name))
     {
-        let outcome = run(&["serve", "--peer", peer.name, "--token-file", token, "--time", "1ms"]);
+        let outcome = run(&["serve", "--protocol", peer.name, "--token-file", token, "--time", "1ms"]);
         assert_eq!(
             (outcome.status, outcome.stderr.lines().count()),
             (Some(2), 1),
@@ -316,10 +316,10 @@ fn unsupported_limits_are_refused_at_the_start() {
         assert!(outcome.stderr.contains("--token-file: the protocol "), "{}", outcome.stderr);
     }
     for (line, flag) in [
-        ("--peer echo --stateless", "--stateless"),
-        ("--peer linkgauge --stateless", "--stateless"),
-        ("--peer discard --max-size 1k tcp://127.0.0.1:0", "--max-size"),
-        ("--peer sockperf --max-flows 3", "--max-flows"),
+        ("--protocol echo --stateless", "--stateless"),
+        ("--protocol linkgauge --stateless", "--stateless"),
+        ("--protocol discard --max-size 1k tcp://127.0.0.1:0", "--max-size"),
+        ("--protocol sockperf --max-flows 3", "--max-flows"),
     ] {
         let arguments: Vec<&str> = ["serve", "--time", "1ms"].into_iter().chain(line.split(' ')).collect();
         let outcome = run(&arguments);
@@ -332,7 +332,7 @@ fn unsupported_limits_are_refused_at_the_start() {
         assert!(outcome.stderr.contains(&format!("{flag}: the protocol ")), "{}", outcome.stderr);
     }
     // With messages the server measures them.
-    let fine = ["serve", "--time", "1ms", "--peer", "echo", "--max-size", "1k", "udp://127.0.0.1:0"];
+    let fine = ["serve", "--time", "1ms", "--protocol", "echo", "--max-size", "1k", "udp://127.0.0.1:0"];
     assert_eq!(run(&fine).status, Some(0));
 }
 
@@ -377,8 +377,10 @@ fn clients_without_a_handshake_make_room_for_others() {
 
 #[test]
 fn silent_clients_give_up_their_descriptors() {
-    let line =
-        format!("ulimit -n 64; exec {} serve --peer echo tcp://127.0.0.1:0", env!("CARGO_BIN_EXE_linkgauge"));
+    let line = format!(
+        "ulimit -n 64; exec {} serve --protocol echo tcp://127.0.0.1:0",
+        env!("CARGO_BIN_EXE_linkgauge")
+    );
     let mut command = Command::new("sh");
     command.args(["-c", &line]).env("LINKGAUGE_STORE", "").stdin(Stdio::null()).stdout(Stdio::piped());
     let (_server, place) = place_of(Running(command.spawn().unwrap()));
@@ -396,7 +398,7 @@ fn ten_thousand_idle_clients_cost_little_and_leave_nothing() {
     const MOST_KIB: u64 = 100 * 1024;
     raise_open_file_limit();
     for name in ["linkgauge", "echo", "sockperf", "chargen"] {
-        let server = Serving::start(&["--peer", name]);
+        let server = Serving::start(&["--protocol", name]);
         let resident = || status_kib(&server.pid(), "VmRSS");
         let before = resident();
         let idle: Vec<TcpStream> = (0..10_000).map(|_| connect(&server.tcp)).collect();
@@ -420,7 +422,7 @@ fn ten_thousand_idle_clients_cost_little_and_leave_nothing() {
 #[test]
 fn ten_thousand_senders_of_test_packets_cost_little() {
     raise_open_file_limit();
-    let (server, place) = place_of(Running::start(&["serve", "--peer", "stamp", "udp://127.0.0.1:0"]));
+    let (server, place) = place_of(Running::start(&["serve", "--protocol", "stamp", "udp://127.0.0.1:0"]));
     let resident = || status_kib(&server.0.id().to_string(), "VmRSS");
     let mut request = [0; 44];
     request[13] = 1;

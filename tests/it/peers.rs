@@ -21,7 +21,7 @@ fn auto_reports_a_missing_listener() {
 
 #[test]
 fn options_of_ask_belong_to_ask() {
-    for peer in ["--peer echo", "--peer auto", ""] {
+    for peer in ["--protocol echo", "--protocol auto", ""] {
         linkgauge(&format!("latency tcp://127.0.0.1:9 --send x {peer}")).refused(&["option 'send'"]);
     }
 }

@@ -31,7 +31,7 @@ fn a_rate_does_not_count_the_time_between_repetitions() {
         repeat = 3
         [defaults]
         workload = "latency"
-        peer = "echo"
+        protocol = "echo"
         count = 500
         [[case]]
         url = "mem://a?delay=1ms"

@@ -10,7 +10,7 @@ use crate::client::linkgauge;
 
 #[test]
 fn our_echo_leaves_servers_alone() {
-    let serving = Serving::start(&["--peer", "echo"]);
+    let serving = Serving::start(&["--protocol", "echo"]);
     let echo = |socket: &UdpSocket| socket.send_to(b"echo", serving.udp.address()).unwrap();
     // A server on 7100 would reply to the reply; the test has its own address, because others may use the port.
     let server = UdpSocket::bind("127.77.7.1:7100").unwrap();
@@ -26,17 +26,17 @@ fn our_echo_leaves_servers_alone() {
 
 #[test]
 fn an_echo_is_not_taken_for_sockperf() {
-    let serving = Serving::start(&["--peer", "echo"]);
+    let serving = Serving::start(&["--protocol", "echo"]);
     for url in [&serving.tcp, &serving.udp] {
-        linkgauge(&format!("latency {url} --peer sockperf -n 3 --warm-up 0 --timeout 200ms"))
+        linkgauge(&format!("latency {url} --protocol sockperf -n 3 --warm-up 0 --timeout 200ms"))
             .refused(&["none of 3 messages got a reply", "the server uses sockperf"]);
     }
 }
 
 #[test]
 fn a_server_that_is_not_chargen_is_reported() {
-    let serving = Serving::start(&["--peer", "echo"]);
-    linkgauge(&format!("throughput {} --peer chargen -t 1s --timeout 300ms", serving.tcp))
+    let serving = Serving::start(&["--protocol", "echo"]);
+    linkgauge(&format!("throughput {} --protocol chargen -t 1s --timeout 300ms", serving.tcp))
         .refused(&["no reply in time"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap();
@@ -45,7 +45,7 @@ fn a_server_that_is_not_chargen_is_reported() {
         stream.write_all(b"hello\n").unwrap();
         thread::sleep(Duration::from_secs(1));
     });
-    let measured = linkgauge(&format!("throughput tcp://{place} --peer chargen -t 10s"));
+    let measured = linkgauge(&format!("throughput tcp://{place} --protocol chargen -t 10s"));
     assert_eq!((measured.status, measured.count("delivered_bytes")), (2, 6), "{}", measured.run);
     assert!(measured.errors.contains("the remote closed the link"), "{}", measured.errors);
     assert!(measured.count("corrupt_bytes") > 0);

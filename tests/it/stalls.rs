@@ -91,7 +91,7 @@ fn a_loop_of_bytes() {
                 let case = incomplete(
                     Stops { returns, then },
                     Duration::from_secs(10),
-                    &format!("workload = \"throughput\"\npeer = \"echo\"\n{stop}"),
+                    &format!("workload = \"throughput\"\nprotocol = \"echo\"\n{stop}"),
                 );
                 let figures = &case.figures;
                 assert!(figures.delivery.delivered_bytes.unwrap_or(0) <= returns as u64, "{stop}");
@@ -108,7 +108,7 @@ fn a_loop_that_loses_its_tail() {
         let case = incomplete(
             Stops { returns: 99_990, then },
             Duration::from_secs(10),
-            "workload = \"throughput\"\npeer = \"echo\"\nvolume = \"100k\"\nsize = 1000",
+            "workload = \"throughput\"\nprotocol = \"echo\"\nvolume = \"100k\"\nsize = 1000",
         );
         assert_eq!((case.figures.delivery.delivered_bytes, case.figures.counts.lost), (Some(99_990), 1));
     }
@@ -118,11 +118,11 @@ fn a_loop_that_loses_its_tail() {
 fn a_discard_that_does_not_read() {
     for then in [Then::Sleeps, Then::Closes] {
         for stop in ["volume = \"1M\"", "volume = \"1M\"\nsize = 1000\nbit_rate = \"10Mbit/s\""] {
-            let case = format!("workload = \"throughput\"\npeer = \"discard\"\n{stop}");
+            let case = format!("workload = \"throughput\"\nprotocol = \"discard\"\n{stop}");
             incomplete(Stops { returns: 0, then }, Duration::from_secs(10), &case);
         }
         // It stops before the end of the time: bytes that its system never acknowledged do not count as delivered.
-        let case = "workload = \"throughput\"\npeer = \"discard\"\ntime = \"1s\"\ntimeout = \"2s\"";
+        let case = "workload = \"throughput\"\nprotocol = \"discard\"\ntime = \"1s\"\ntimeout = \"2s\"";
         let case = incomplete(Stops { returns: 0, then }, Duration::from_secs(4), case);
         assert_eq!(
             (case.figures.delivery.delivered_bytes, case.figures.delivery.throughput_bps),
@@ -137,7 +137,7 @@ fn requests_that_are_never_read() {
         incomplete(
             Stops { returns: 0, then: Then::Sleeps },
             Duration::from_secs(30),
-            &format!("workload = \"latency\"\npeer = \"echo\"\nsize = \"20k\"\ncount = 1000\n{pacing}"),
+            &format!("workload = \"latency\"\nprotocol = \"echo\"\nsize = \"20k\"\ncount = 1000\n{pacing}"),
         );
     }
 }

@@ -22,20 +22,20 @@ fn both_ends_are_ours() {
         path.display().to_string()
     };
     let (key, wrong) = (key("key", "secret\n"), key("wrong", "hex:00"));
-    let (_open, open) = serving(&["--peer", "stamp"]);
-    let (_stateless, stateless) = serving(&["--peer", "stamp", "--stateless"]);
-    let (_light, light) = serving(&["--peer", "twamp-light"]);
-    let (_signed, signed) = serving(&["--peer", "stamp", "--token-file", &key]);
+    let (_open, open) = serving(&["--protocol", "stamp"]);
+    let (_stateless, stateless) = serving(&["--protocol", "stamp", "--stateless"]);
+    let (_light, light) = serving(&["--protocol", "twamp-light"]);
+    let (_signed, signed) = serving(&["--protocol", "stamp", "--token-file", &key]);
     for line in [
-        format!("{open} --peer stamp"),
-        format!("{open} --peer stamp --rate 2000/s -P 3 --timeout 20s"),
-        format!("{open} --peer stamp --size 1472 --spin"),
-        format!("{open} --peer twamp-light --size 44"),
-        format!("{stateless} --peer stamp"),
-        format!("{light} --peer twamp-light"),
-        format!("{light} --peer stamp --size 100"),
-        format!("{signed} --peer stamp --authenticated --token-file {key}"),
-        format!("{signed} --peer stamp --authenticated --token-file {key} --size 500"),
+        format!("{open} --protocol stamp"),
+        format!("{open} --protocol stamp --rate 2000/s -P 3 --timeout 20s"),
+        format!("{open} --protocol stamp --size 1472 --busy-poll"),
+        format!("{open} --protocol twamp-light --size 44"),
+        format!("{stateless} --protocol stamp"),
+        format!("{light} --protocol twamp-light"),
+        format!("{light} --protocol stamp --size 100"),
+        format!("{signed} --protocol stamp --authenticated --token-file {key}"),
+        format!("{signed} --protocol stamp --authenticated --token-file {key} --size 500"),
     ] {
         let measured = linkgauge(&format!("latency {line} -n 300 --warm-up 10")).clean();
         let count = if line.contains("-P 3") { 900 } else { 300 };
@@ -48,23 +48,23 @@ fn both_ends_are_ours() {
         assert_eq!(measured.case()["effective"]["authenticated"], line.contains("--authenticated"));
     }
     let lost = |line: &str| linkgauge(&format!("latency {line} -n 3 --warm-up 0 --timeout 200ms"));
-    lost(&format!("{signed} --peer stamp")).refused(&["none of 3 messages arrived"]);
-    lost(&format!("{signed} --peer stamp --authenticated --token-file {wrong}"))
+    lost(&format!("{signed} --protocol stamp")).refused(&["none of 3 messages arrived"]);
+    lost(&format!("{signed} --protocol stamp --authenticated --token-file {wrong}"))
         .refused(&["none of 3 messages arrived"]);
-    lost(&format!("{open} --peer stamp --authenticated")).refused(&["--token-file"]);
-    lost(&format!("{open} --peer stamp --size 43"))
+    lost(&format!("{open} --protocol stamp --authenticated")).refused(&["--token-file"]);
+    lost(&format!("{open} --protocol stamp --size 43"))
         .refused(&["a packet of stamp has 44, or 48 and more bytes"]);
     // A reply would be longer than the request.
-    lost(&format!("{light} --peer twamp-light --size 14")).refused(&["none of 3 messages arrived"]);
-    lost("tcp://127.0.0.1:862 --peer stamp").refused(&["needs messages, not a stream"]);
-    lost("udp://127.0.0.1:862 --peer echo --authenticated")
+    lost(&format!("{light} --protocol twamp-light --size 14")).refused(&["none of 3 messages arrived"]);
+    lost("tcp://127.0.0.1:862 --protocol stamp").refused(&["needs messages, not a stream"]);
+    lost("udp://127.0.0.1:862 --protocol echo --authenticated")
         .refused(&["the protocol echo has no option 'authenticated'"]);
 }
 
 /// A run over an emulated network; `more` is appended to the client's URL.
 fn virtually(peer: &str, url: &str, more: &str) -> Run {
     VirtualNet::serving(peer).run(&format!(
-        "[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\npeer = \"{peer}\"\nwarm_up_count = 0\n{more}"
+        "[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\nprotocol = \"{peer}\"\nwarm_up_count = 0\n{more}"
     ))
 }
 
@@ -129,7 +129,7 @@ fn honest(asked: &[u8]) -> Vec<u8> {
 fn false_replies_are_counted_and_cost_no_time() {
     // Few requests with much time each: on a busy machine, too, every reply arrives in time.
     let waiting = |timeout: &str, url: &str| {
-        linkgauge(&format!("latency {url} --peer stamp -n 4 --warm-up 0 --timeout {timeout}"))
+        linkgauge(&format!("latency {url} --protocol stamp -n 4 --warm-up 0 --timeout {timeout}"))
     };
     let patiently = |url: &str| waiting("10s", url);
     let measure = |url: &str| waiting("500ms", url);
@@ -196,7 +196,7 @@ fn false_replies_are_counted_and_cost_no_time() {
 
 #[test]
 fn unknown_senders_get_no_reply() {
-    let (_server, url) = serving(&["--peer", "stamp"]);
+    let (_server, url) = serving(&["--protocol", "stamp"]);
     let place = url.strip_prefix("udp://").unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -212,9 +212,9 @@ fn unknown_senders_get_no_reply() {
 
 #[test]
 fn a_reflector_that_vanishes_is_one_line() {
-    let (server, url) = serving(&["--peer", "stamp"]);
+    let (server, url) = serving(&["--protocol", "stamp"]);
     // A link that is opened after the end of the reflector gets another error, so there is only one link.
-    let command = format!("latency {url} --peer stamp -t 20s --repeat 1 --timeout 500ms");
+    let command = format!("latency {url} --protocol stamp -t 20s --repeat 1 --timeout 500ms");
     let client = std::thread::spawn(move || linkgauge(&command));
     std::thread::sleep(Duration::from_secs(3));
     drop(server);
@@ -236,7 +236,7 @@ fn codes(measured: &ClientRun) -> Vec<String> {
 #[test]
 fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
     let measure = |url: &str| {
-        linkgauge(&format!("latency {url} --peer stamp -n 40 --rate 100/s --warm-up 0 --timeout 10s"))
+        linkgauge(&format!("latency {url} --protocol stamp -n 40 --rate 100/s --warm-up 0 --timeout 10s"))
     };
     // By the time of day, so that nothing arrives before it was sent.
     let later = |reply: &mut [u8], seconds: u64| {

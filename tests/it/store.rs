@@ -58,7 +58,7 @@ fn at_home(home: &Path, arguments: &[&str]) -> Ended {
 }
 
 /// A case that needs no server.
-const QUICK: [&str; 6] = ["latency", "--count", "20", "--warm-up", "0", "--peer"];
+const QUICK: [&str; 6] = ["latency", "--count", "20", "--warm-up", "0", "--protocol"];
 
 /// A server of the test, and the arguments of a run against it.
 fn against(server: &crate::program::Serving) -> Vec<String> {

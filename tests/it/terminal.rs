@@ -209,7 +209,7 @@ fn control_characters_of_file_names_and_arguments_are_not_printed() {
         &["latency", &format!("serial://{missing}")],
         &["lab", "logger", "--file", HOSTILE],
         &["latency", HOSTILE],
-        &["latency", "tcp://127.0.0.1:1", "--peer", HOSTILE],
+        &["latency", "tcp://127.0.0.1:1", "--protocol", HOSTILE],
         &[HOSTILE],
     ] {
         let ended = on_terminal(arguments);
@@ -245,7 +245,7 @@ fn control_characters_of_a_server_are_not_printed() {
             let _ = stream.read(&mut [0; 4096]);
         }
     });
-    let ended = on_terminal(&["latency", &url, "--peer", "linkgauge", "--no-store", "--quiet"]);
+    let ended = on_terminal(&["latency", &url, "--protocol", "linkgauge", "--no-store", "--quiet"]);
     assert_eq!(ended.status, Some(2), "{}", ended.stdout);
     assert!(ended.stdout.contains("gotcha"), "it repeats what the server sent: {}", ended.stdout);
     says_only(&ended.stdout, "reply");

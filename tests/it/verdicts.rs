@@ -141,7 +141,7 @@ fn two_plans_in_turn() {
     let plan = |name: &str, size: u32| {
         let path = directory.path().join(name);
         let text = format!(
-            "title = \"{name}\"\n[[case]]\nurl = \"{}\"\npeer = \"echo\"\nworkload = \"latency\"\nsize = {size}\ncount = 50\n\
+            "title = \"{name}\"\n[[case]]\nurl = \"{}\"\nprotocol = \"echo\"\nworkload = \"latency\"\nsize = {size}\ncount = 50\n\
              warm_up_count = 0\n",
             server.tcp
         );
@@ -193,7 +193,7 @@ fn thresholds_decide_the_exit_status() {
     let junit = directory.path().join("junit.xml").display().to_string();
     let server = Serving::start(&[]);
     let tcp = server.tcp.to_string();
-    let latency = ["latency", &tcp, "--peer", "echo", "--count", "50", "--junit", &junit, "--threshold"];
+    let latency = ["latency", &tcp, "--protocol", "echo", "--count", "50", "--junit", &junit, "--threshold"];
     let ended = run(&[&latency[..], &["loss = 0, p50 < 1h"]].concat());
     assert!(is(&ended, 0).contains("PASS      2 thresholds\n"), "{}", ended.stdout);
     let json = directory.path().join("run.json").display().to_string();
@@ -216,7 +216,7 @@ fn thresholds_decide_the_exit_status() {
         "latency",
         &tcp,
         &format!("tcp://{free}"),
-        "--peer",
+        "--protocol",
         "echo",
         "--count",
         "50",

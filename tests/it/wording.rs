@@ -7,9 +7,6 @@ const RETIRED: &str = include_str!("retired_words.txt");
 
 /// Places that need a retired word: the path, the phrase, and a text of the line that shows the right sense.
 const ALLOWED: &[(&str, &str, &str)] = &[
-    // Former names, which are still read.
-    ("crates/model/src/run/old_names.rs", "far end", "ttl_at_far_end"),
-    ("tests/it/old_documents.rs", "far end", "ttl_at_far_end"),
     // A row of a published table.
     ("crates/analysis/src/report/chart/study.rs", "time-out", "\"time-out\""),
     ("crates/studies/src/study/tests.rs", "time-out", "row(\"time-out\")"),

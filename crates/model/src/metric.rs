@@ -33,9 +33,6 @@ pub fn list_metrics() -> impl Iterator<Item = (&'static str, &'static str)> {
     COMPUTED.into_iter().chain(NUMBERS.iter().map(|number| (number.metric, number.meaning)))
 }
 
-/// Former names, which are still read.
-pub const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
-
 /// The unit of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
@@ -167,7 +164,6 @@ impl FromStr for Metric {
     type Err = UnknownMetric;
 
     fn from_str(name: &str) -> Result<Metric, UnknownMetric> {
-        let name = OLD_NAMES.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
         let what = match name {
             "loss" => MetricKind::Loss,
             "corrupt" => MetricKind::Corrupt,

@@ -245,10 +245,9 @@ pub struct CaseSpec {
     /// Number of ports to measure at once, counted up from the port of the URL.
     pub ports: Option<OneOrMany<u32>>,
     /// What the remote speaks. Default: `auto`.
-    #[serde(alias = "peer")]
     pub protocol: Option<String>,
     /// Options of the protocol by name.
-    #[serde(alias = "peer_options", deserialize_with = "as_text")]
+    #[serde(deserialize_with = "as_text")]
     pub protocol_options: BTreeMap<String, String>,
     /// What is measured.
     pub workload: Option<String>,
@@ -281,7 +280,6 @@ pub struct CaseSpec {
     /// A request without a reply by then is lost.
     pub timeout: Option<Span>,
     /// Both ends wait by polling.
-    #[serde(alias = "spin")]
     pub busy_poll: Option<bool>,
     /// CPUs of client and server.
     pub pin: Option<OneOrMany<u32>>,
@@ -535,7 +533,7 @@ mod tests {
             title = "sweep"
             repeat = 3
             [defaults]
-            peer = "echo"
+            protocol = "echo"
             timeout = "250ms"
             [[case]]
             url = ["tcp://a:1", "tcp://b:1"]

@@ -15,7 +15,6 @@ mod flow_figures;
 mod line_errors;
 mod marks;
 mod mesh;
-mod old_names;
 mod responsiveness;
 #[cfg(test)]
 pub mod sample_runs;
@@ -163,7 +162,6 @@ pub struct CaseResult {
     /// The first port, as typed.
     pub endpoint: String,
     /// The protocol that the remote spoke (never `auto`).
-    #[serde(alias = "peer")]
     pub protocol: String,
     /// `latency`, `throughput`, `download` or `connect`.
     pub workload: String,
@@ -197,7 +195,7 @@ pub struct CaseResult {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fairness: Option<f64>,
     /// Median of the slowest port ÷ median of the fastest, 1 and above.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "latency_spread")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub port_latency_ratio: Option<f64>,
     /// Time series, one entry for each interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -215,10 +213,8 @@ pub struct CaseResult {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,
     /// Requested settings, by name with the unit in it.
-    #[serde(alias = "asked", deserialize_with = "old_names::read_settings")]
     pub requested: Map<String, Value>,
     /// Effective settings, as the link, the protocol and the server report them.
-    #[serde(alias = "got", deserialize_with = "old_names::read_settings")]
     pub effective: Map<String, Value>,
     /// The physical line, where the link knows it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -319,7 +315,6 @@ pub struct ThresholdResult {
     /// The measured value, if there is one.
     pub measured: String,
     /// A value that was not measured meets no threshold.
-    #[serde(alias = "kept")]
     pub passed: bool,
 }
 
@@ -507,13 +502,12 @@ pub struct SeriesEntry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     /// CPU seconds of the client's work, without busy-polling.
-    #[serde(alias = "near_seconds")]
     pub client_seconds: f64,
     /// CPU seconds that the client spent polling for a due time or for data.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "near_waiting_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_busy_poll_seconds: Option<f64>,
     /// CPU seconds of the server's work, if it reported them.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "far_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_seconds: Option<f64>,
     /// CPU seconds of client and server per 10⁹ delivered bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -524,10 +518,9 @@ pub struct CpuUse {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Facts about the local machine. Each name carries the unit.
-    #[serde(alias = "near")]
     pub client: Map<String, Value>,
     /// The same for the remote machine, if a linkgauge server reported it.
-    #[serde(skip_serializing_if = "Map::is_empty", default, alias = "far")]
+    #[serde(skip_serializing_if = "Map::is_empty", default)]
     pub server: Map<String, Value>,
 }
 

@@ -40,7 +40,6 @@ pub enum WaitMode {
     #[default]
     Block,
     /// The thread busy-polls and occupies its CPU.
-    #[serde(alias = "spin")]
     BusyPoll,
 }
 

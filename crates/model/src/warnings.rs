@@ -579,7 +579,7 @@ mod tests {
     fn interrupt_coalescing_matters_to_messages() {
         let warned = |workload: &str, framing: &str, interface: Value| {
             let case = serde_json::json!({
-                "endpoint": "udp://a", "peer": "linkgauge", "workload": workload, "direction": "send",
+                "endpoint": "udp://a", "protocol": "linkgauge", "workload": workload, "direction": "send",
                 "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1,
                 "requested": {}, "effective": { "framing": framing, "interface": interface }, "placement": {}, "warnings": [],
             });
@@ -616,7 +616,7 @@ mod tests {
     /// The warnings of a latency case with these facts, by code and text.
     fn radio_warnings(got: Value) -> Vec<String> {
         let case = serde_json::json!({
-            "endpoint": "udp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,
+            "endpoint": "udp://a", "protocol": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,
             "ports": 1, "parallel": 1, "method": "latency/1", "complete": true, "elapsed_ns": 1, "requested": {},
             "effective": got, "placement": {}, "warnings": [],
         });

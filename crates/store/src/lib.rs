@@ -21,7 +21,7 @@ use rusqlite::{
 };
 use serde_json::Value;
 
-use linkgauge_model::metric::{self, Metric};
+use linkgauge_model::metric::Metric;
 use linkgauge_model::run::{Run, RunError, is_valid_id, quote_id};
 
 pub mod document;
@@ -34,10 +34,6 @@ pub use windows::{Incident, SeriesNumber, StoredWindow, TIERS, Tier};
 const APPLICATION_ID: i32 = 0x4c47_7374;
 /// Version of the tables below.
 const VERSION: i32 = 3;
-/// The oldest version: rows hold old names of metrics and settings.
-const VERSION_OF_OLD_NAMES: i32 = 1;
-/// The last version with the column `peer`, which is now `protocol`.
-const VERSION_OF_OLD_COLUMN: i32 = 2;
 /// Maximum wait for other writers: far longer than a queue of short transactions takes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Remaining wait after a stop request.
@@ -95,9 +91,9 @@ pub enum StoreError {
     /// The file is no store.
     #[error("{}: this file is no store of linkgauge: name another with --store", .0.display())]
     NotAStore(PathBuf),
-    /// A newer version wrote the store.
-    #[error("{}: a store of version {version}, this version reads {VERSION}: use a newer linkgauge", .path.display())]
-    Newer {
+    /// Another version wrote the store.
+    #[error("{}: a store of version {version}, this linkgauge reads {VERSION}: use the version that wrote it", .path.display())]
+    OtherVersion {
         /// The file.
         path: PathBuf,
         /// The version of the store.
@@ -202,7 +198,6 @@ impl Store {
             store.commit(transaction, "made")?;
         }
         store.check_version()?;
-        store.replace_old_names()?;
         Ok(store)
     }
 
@@ -217,40 +212,7 @@ impl Store {
         }
         let store = Store::connect(path, OpenFlags::empty(), Arc::default())?;
         store.check_version()?;
-        store.update_if_writable()?;
         Ok(store)
-    }
-
-    /// Updates a store of an earlier version. One that cannot be written is read as it is.
-    fn update_if_writable(&self) -> Result<(), StoreError> {
-        if self.replace_old_names().is_ok() {
-            return Ok(());
-        }
-        let FileState::Linkgauge(..=VERSION_OF_OLD_COLUMN) = self.read_state()? else { return Ok(()) };
-        // Queries find the view of this connection before the table of the file.
-        let view = "CREATE TEMP VIEW measured AS SELECT *, peer AS protocol FROM main.measured";
-        self.connection.execute_batch(view).map_err(|error| self.store_error("read", error))
-    }
-
-    /// Replaces old names in the tables of a store of an earlier version.
-    fn replace_old_names(&self) -> Result<(), StoreError> {
-        if self.read_state()? == FileState::Linkgauge(VERSION) {
-            return Ok(());
-        }
-        let transaction = self.begin_write("updated")?;
-        let update = || {
-            // Another process may have updated the store first.
-            let FileState::Linkgauge(version) = file_state(&transaction)? else { return Ok(()) };
-            if version <= VERSION_OF_OLD_NAMES {
-                replace_old_names_in_rows(&transaction)?;
-            }
-            if version <= VERSION_OF_OLD_COLUMN {
-                transaction.execute_batch("ALTER TABLE measured RENAME COLUMN peer TO protocol")?;
-            }
-            transaction.pragma_update(None, "user_version", VERSION)
-        };
-        update().map_err(|error| self.store_error("updated", error))?;
-        self.commit(transaction, "updated")
     }
 
     fn connect(path: &Path, how: OpenFlags, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
@@ -287,8 +249,10 @@ impl Store {
 
     fn check_version(&self) -> Result<(), StoreError> {
         match self.read_state()? {
-            FileState::Linkgauge(VERSION_OF_OLD_NAMES..=VERSION) => Ok(()),
-            FileState::Linkgauge(version) => Err(StoreError::Newer { path: self.path.clone(), version }),
+            FileState::Linkgauge(VERSION) => Ok(()),
+            FileState::Linkgauge(version) => {
+                Err(StoreError::OtherVersion { path: self.path.clone(), version })
+            }
             FileState::Empty | FileState::Foreign => Err(StoreError::NotAStore(self.path.clone())),
         }
     }
@@ -477,16 +441,6 @@ fn create_tables(transaction: &Transaction) -> rusqlite::Result<()> {
     transaction.execute_batch(CREATE_TABLES_SQL)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)
-}
-
-fn replace_old_names_in_rows(transaction: &Transaction) -> rusqlite::Result<()> {
-    for (old, new) in metric::OLD_NAMES {
-        let statement =
-            "UPDATE measured SET figures = replace(figures, '\"' || ?1 || '\":', '\"' || ?2 || '\":')";
-        transaction.execute(statement, [old, new])?;
-    }
-    transaction.execute("UPDATE measured SET settings = replace(settings, 'spin', 'busy-poll')", [])?;
-    Ok(())
 }
 
 fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Result<()> {

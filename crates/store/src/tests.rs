@@ -155,52 +155,6 @@ fn a_trend_is_one_case_over_time() {
 }
 
 #[test]
-fn rows_of_an_earlier_version_get_the_new_names() {
-    let (_directory, path) = temporary_store();
-    let mut store = Store::open(&path).unwrap();
-    store.save(&run_at("a", 0)).unwrap();
-    let old = r#"UPDATE measured SET figures = '{"rate":2e6,"rate_back":1e6}', settings = '100/s, spin'"#;
-    store.connection.execute(old, []).unwrap();
-    store.connection.execute_batch(OLD_COLUMN).unwrap();
-    store.connection.pragma_update(None, "user_version", VERSION_OF_OLD_NAMES).unwrap();
-    drop(store);
-    for open in [Store::open_existing, Store::open] {
-        let store = open(&path).unwrap();
-        assert_eq!(store.read_state().unwrap(), FileState::Linkgauge(VERSION));
-        for name in ["rate_back", "rate_reverse"] {
-            let trends = store.trends(&Filter::default(), &name.parse().unwrap()).unwrap().entries;
-            assert_eq!((trends[0].settings.as_str(), trends[0].points[0].value), ("100/s, busy-poll", 1e6));
-        }
-        assert_eq!(store.load("a").unwrap(), run_at("a", 0));
-    }
-}
-
-const OLD_COLUMN: &str = "ALTER TABLE measured RENAME COLUMN protocol TO peer";
-
-#[test]
-fn a_store_with_the_old_column_is_updated_or_read_as_it_is() {
-    let (_directory, path) = temporary_store();
-    let mut store = Store::open(&path).unwrap();
-    store.save(&run_at("a", 0)).unwrap();
-    let protocol = |store: &Store| {
-        let trends = store.trends(&Filter::default(), &"p50".parse().unwrap()).unwrap().entries;
-        trends[0].protocol.clone()
-    };
-    let expected = protocol(&store);
-    store.connection.execute_batch(OLD_COLUMN).unwrap();
-    store.connection.pragma_update(None, "user_version", VERSION_OF_OLD_COLUMN).unwrap();
-    let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-    let read_only = Store { connection, path: path.clone(), stop: Arc::default() };
-    read_only.update_if_writable().unwrap();
-    assert_eq!(read_only.read_state().unwrap(), FileState::Linkgauge(VERSION_OF_OLD_COLUMN));
-    assert_eq!((protocol(&read_only), read_only.load("a").unwrap()), (expected.clone(), run_at("a", 0)));
-    drop((store, read_only));
-    let updated = Store::open_existing(&path).unwrap();
-    assert_eq!(updated.read_state().unwrap(), FileState::Linkgauge(VERSION));
-    assert_eq!(protocol(&updated), expected);
-}
-
-#[test]
 fn removed_runs_leave_no_rows() {
     let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
@@ -236,7 +190,10 @@ fn other_files_are_left_unchanged() {
 
     Store::open(&path).unwrap().connection.pragma_update(None, "user_version", VERSION + 1).unwrap();
     let error = Store::open(&path).unwrap_err().to_string();
-    assert!(error.ends_with("a store of version 4, this version reads 3: use a newer linkgauge"), "{error}");
+    assert!(
+        error.ends_with("a store of version 4, this linkgauge reads 3: use the version that wrote it"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -67,10 +67,10 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     more += draw.one_of(&["", "\nprobe = false", "\nparallel = 2"]);
     let size = draw.one_of(&[64, 1, 16, 1000]);
     if protocol == "ask" {
-        more += "\npeer_options = { send = 'x', until = '\\n' }";
+        more += "\nprotocol_options = { send = 'x', until = '\\n' }";
     }
     let plan = format!(
-        "[[case]]\nurl = 'mem://far?type={kind}&rate=1Mbit/s&delay=1ms'\npeer = '{protocol}'\nworkload = '{workload}'\n\
+        "[[case]]\nurl = 'mem://far?type={kind}&rate=1Mbit/s&delay=1ms'\nprotocol = '{protocol}'\nworkload = '{workload}'\n\
          size = {size}\ntimeout = '500ms'\n{more}"
     );
     // Not every protocol has every workload.

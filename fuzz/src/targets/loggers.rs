@@ -118,7 +118,7 @@ pub fn pakbus_client(data: &[u8]) {
     let what = if mode & 1 == 0 { "file = 'CPU:a.bin'" } else { "table = 'Bench'" };
     let window = 1 + (mode >> 1) % 8;
     let plan = format!(
-        "[[case]]\nurl = 'pakbus://a/1'\nworkload = 'download'\npeer_options = {{ {what}, window = {window}, retries = 1, \
+        "[[case]]\nurl = 'pakbus://a/1'\nworkload = 'download'\nprotocol_options = {{ {what}, window = {window}, retries = 1, \
          reconnects = 2 }}"
     );
     let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");

@@ -194,7 +194,7 @@ mod tests {
 
     fn print_plan(plan: &Plan) -> String {
         let line = |case: &Case| {
-            let wait = if case.wait == WaitMode::BusyPoll { " spin" } else { "" };
+            let wait = if case.wait == WaitMode::BusyPoll { " busy-poll" } else { "" };
             let Case { workload, protocol, message_bytes, endpoints, .. } = case;
             let size = message_bytes.map_or_else(String::new, |bytes| format!(" {bytes}"));
             format!("{workload} {} {protocol}{size}{wait}", endpoints[0])
@@ -220,10 +220,10 @@ mod tests {
         let whole = build_plan("demo".to_owned(), &kinds, &FULL_TIMING, &[0, 1]).unwrap();
         insta::assert_snapshot!(print_plan(&whole), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
-        latency tcp://127.0.0.1:1 linkgauge 14 spin
+        latency tcp://127.0.0.1:1 linkgauge 14 busy-poll
         latency tcp://[::1]:2 linkgauge 14
         latency unix:///a?type=dgram linkgauge 14
-        latency unix:///a?type=dgram linkgauge 14 spin
+        latency unix:///a?type=dgram linkgauge 14 busy-poll
         latency unix:///b?type=seqpacket linkgauge 14
         latency serial:///dev/ttyS0 echo 14
         latency mem://floor linkgauge 14

@@ -29,7 +29,7 @@ use crate::cmd::signals::interrupt_flag;
 #[derive(Args)]
 pub struct LiveFlags {
     /// Protocol that the remote speaks; of a URL
-    #[arg(long, alias = "peer", help_heading = TARGET, value_name = "PROTOCOL")]
+    #[arg(long, help_heading = TARGET, value_name = "PROTOCOL")]
     protocol: Option<String>,
     /// Payload of a request to a URL [default: 64; on a serial line 1]
     #[arg(long, short, help_heading = TRAFFIC, value_name = "SIZE")]

@@ -12,10 +12,10 @@ pub struct LineFacts {
     /// Bits that a byte of payload takes (8N1: 10), of the first port.
     pub bits_per_byte: f64,
     /// Payload that the lines of all ports can carry together.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "limit_bps")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_payload_bps: Option<f64>,
     /// Latency: time of the message on the line, one way; of several lines the slowest.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "floor_ns")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transmission_ns: Option<u64>,
 }
 
@@ -36,10 +36,10 @@ pub struct Shaping {
 #[serde(default)]
 pub struct Placement {
     /// CPU of the client.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "near_cpu")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cpu: Option<CpuChoice>,
     /// CPU of the server.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "far_cpu")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<CpuChoice>,
     /// How client and server waited for bytes.
     #[serde(skip_serializing_if = "Option::is_none")]

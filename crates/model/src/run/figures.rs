@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::defects::RecordFault;
 use super::flow_figures::{ConnectionCounts, FlowFigures};
-use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures, old_names};
+use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures};
 use crate::stats::Interval;
 
 pub use counts::{ByteErrors, MessageCounts};
@@ -42,7 +42,7 @@ pub struct Figures {
     #[serde(flatten)]
     pub records: Option<RecordCounts>,
     /// One-way figures, where the remote reports its timestamps.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "ways")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub one_way: Option<OneWayFigures>,
     /// The stages of a round trip, where the kernels stamped its messages.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -66,11 +66,7 @@ pub struct Figures {
     #[serde(flatten)]
     pub marks: PacketMarks,
     /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
-    #[serde(
-        skip_serializing_if = "BTreeMap::is_empty",
-        default,
-        deserialize_with = "old_names::read_intervals"
-    )]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub intervals: BTreeMap<String, Interval>,
     /// 95 % intervals within one repetition. They say nothing about another run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -337,7 +333,7 @@ pub struct Delivery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_bps: Option<f64>,
     /// The same for the other direction, if both were measured.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "throughput_back_bps")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_reverse_bps: Option<f64>,
     /// Replies or delivered messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -346,7 +342,7 @@ pub struct Delivery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_bytes: Option<u64>,
     /// The same for the other direction.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "delivered_back_bytes")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_reverse_bytes: Option<u64>,
     /// Messages sent in the other direction, of those of both.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -571,16 +567,12 @@ pub struct OneWayFigures {
     /// The round trip without the turnaround.
     pub path_ns: Distribution,
     /// Forward and reverse delay, each minus its shortest value.
-    #[serde(alias = "there_variation_ns")]
     pub forward_variation_ns: Distribution,
     /// Reverse delay minus its shortest value.
-    #[serde(alias = "back_variation_ns")]
     pub reverse_variation_ns: Distribution,
     /// Median forward delay.
-    #[serde(alias = "there_p50_ns")]
     pub forward_p50_ns: f64,
     /// Median reverse delay.
-    #[serde(alias = "back_p50_ns")]
     pub reverse_p50_ns: f64,
     /// Largest possible error of a one-way delay: about half of the shortest path.
     pub one_way_error_bound_ns: f64,
@@ -598,10 +590,10 @@ pub struct OneWayFigures {
     #[serde(skip_serializing_if = "is_zero", default)]
     pub clock_steps: u64,
     /// Lost requests that did not reach the remote, and those whose reply did not come back.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_there")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward_lost: Option<u64>,
     /// Lost requests whose reply did not come back.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_back")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reverse_lost: Option<u64>,
 }
 

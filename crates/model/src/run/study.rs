@@ -101,7 +101,7 @@ pub struct StudyRow {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub predicted: Option<f64>,
     /// The best value that the physical line allows.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "limit")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub theoretical_limit: Option<f64>,
     /// The case in this document, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -40,7 +40,7 @@ macro_rules! warning_codes {
 
 warning_codes! {
     /// The median is close to the measurement overhead.
-    NearOverhead = "near_floor",
+    NearOverhead = "near_overhead",
     /// The first round trips were slower than the rest.
     SlowStart = "slow_start",
     /// The latency changed during the run.
@@ -60,7 +60,7 @@ warning_codes! {
     /// The sender was not the limit.
     SenderNotBusy = "sender_not_busy",
     /// Both ends busy-poll on one CPU.
-    BusyPollOnOneCpu = "spin_on_one_cpu",
+    BusyPollOnOneCpu = "busy_poll_on_one_cpu",
     /// Content arrived changed.
     Corrupt = "corrupt",
     /// Messages arrived more than once.
@@ -78,7 +78,7 @@ warning_codes! {
     /// The serial port counted errors.
     LineErrors = "line_errors",
     /// The receiver's socket dropped packets.
-    ReceiverSocketDrops = "lost_in_socket",
+    ReceiverSocketDrops = "receiver_socket_drops",
     /// The network changed the traffic class of messages.
     MarksChanged = "marks_changed",
     /// The path carries smaller packets than the network of this host, and messages exceed them.

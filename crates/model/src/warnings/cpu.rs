@@ -59,7 +59,7 @@ mod tests {
 
     fn sender_warning(framing: &str, pacing: &str, direction: &str, client_seconds: f64) -> Option<String> {
         let case = serde_json::json!({
-            "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": direction,
+            "endpoint": "udp://a", "protocol": "linkgauge", "workload": "throughput", "direction": direction,
             "message_bytes": 64, "ports": 1, "parallel": 2, "method": "throughput/1", "complete": true,
             "elapsed_ns": 1_000_000_000, "cpu": { "client_seconds": client_seconds, "server_seconds": 2.0 },
             "requested": { "pacing": { "kind": pacing } }, "effective": { "framing": framing }, "placement": {}, "warnings": [],
@@ -72,7 +72,7 @@ mod tests {
         // One second of 100 Mbit/s in datagrams: 0.2 s of work, the rest is polled away until the next one is due.
         let warned = |client_seconds: f64, busy_poll_seconds: f64, server_seconds: f64| {
             let case = serde_json::json!({
-                "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
+                "endpoint": "udp://a", "protocol": "linkgauge", "workload": "throughput", "direction": "send",
                 "message_bytes": 1400, "ports": 1, "parallel": 1, "method": "throughput/1", "complete": true,
                 "elapsed_ns": 1_000_000_000,
                 "cpu": {
@@ -108,7 +108,7 @@ mod tests {
     fn setup_of_a_short_transfer_is_not_idle_time() {
         let share = |warm_up: Value| {
             let case = serde_json::json!({
-                "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
+                "endpoint": "udp://a", "protocol": "linkgauge", "workload": "throughput", "direction": "send",
                 "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 240_000_000,
                 "cpu": { "client_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
                 "requested": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "effective": { "framing": "message" },

@@ -72,7 +72,7 @@ mod tests {
     /// In percent: CPU time of others, waiting of a measuring thread, waiting of any thread, the hypervisor's share.
     fn busy_warning(others: f64, waited: f64, pressure: f64, stolen: f64) -> Option<String> {
         let case = serde_json::json!({
-            "endpoint": "tcp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 64,
+            "endpoint": "tcp://a", "protocol": "echo", "workload": "latency", "direction": "loop", "message_bytes": 64,
             "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1_000_000_000, "requested": {}, "effective": {},
             "placement": {
                 "host_other_cpu_percent": others, "host_cpu_wait_percent": waited, "host_busiest_program": "rustc",

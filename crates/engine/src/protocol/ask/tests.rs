@@ -11,7 +11,7 @@ use linkgauge_model::plan::Plan;
 use linkgauge_model::run::{CaseResult, Figures};
 
 fn check_options(options: &str) -> Result<CheckedPlan, String> {
-    let text = format!("[[case]]\nworkload = \"latency\"\npeer = \"ask\"\n{options}");
+    let text = format!("[[case]]\nworkload = \"latency\"\nprotocol = \"ask\"\n{options}");
     schedule::check(Plan::from_toml(&text).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
 }
 
@@ -20,18 +20,18 @@ fn option_errors_are_reported_before_opening_a_link() {
     let error = |options: &str| check_options(&format!("url = \"tcp://a:1\"\n{options}")).unwrap_err();
     insta::assert_snapshot!([
         "",
-        "peer_options = { send = '' , until = 'x' }",
-        r"peer_options = { send = 'A\q', until = 'x' }",
-        "peer_options = { send = 'A' }",
-        "peer_options = { send = 'A', until = 'x', reply-bytes = 1 }",
-        "peer_options = { send = 'A', reply-bytes = 0 }",
-        "peer_options = { send = 'A', reply-bytes = 1048577 }",
-        "peer_options = { send = 'A', reply-length = '4,2' }",
-        "peer_options = { send = 'A', message = true }",
-        "peer_options = { send = 'A', until = 'x', expect = 'hex:0' }",
-        "peer_options = { send = 'A', until = 'x', shout = 'B' }",
-        "peer_options = { send = 'A', until = 'x' }\nsize = 2",
-        "peer_options = { send = 'A', until = 'x' }\ndirection = 'send'",
+        "protocol_options = { send = '' , until = 'x' }",
+        r"protocol_options = { send = 'A\q', until = 'x' }",
+        "protocol_options = { send = 'A' }",
+        "protocol_options = { send = 'A', until = 'x', reply-bytes = 1 }",
+        "protocol_options = { send = 'A', reply-bytes = 0 }",
+        "protocol_options = { send = 'A', reply-bytes = 1048577 }",
+        "protocol_options = { send = 'A', reply-length = '4,2' }",
+        "protocol_options = { send = 'A', message = true }",
+        "protocol_options = { send = 'A', until = 'x', expect = 'hex:0' }",
+        "protocol_options = { send = 'A', until = 'x', shout = 'B' }",
+        "protocol_options = { send = 'A', until = 'x' }\nsize = 2",
+        "protocol_options = { send = 'A', until = 'x' }\ndirection = 'send'",
     ].map(error).join("\n"), @r"
     protocol ask: no request: use --send 'AT\r'
     protocol ask: send is empty
@@ -52,10 +52,11 @@ fn option_errors_are_reported_before_opening_a_link() {
 #[test]
 fn the_request_is_the_message() {
     let plan =
-        check_options("url = \"tcp://a:1\"\npeer_options = { send = 'AT\\r', until = 'OK\\r\\n' }").unwrap();
+        check_options("url = \"tcp://a:1\"\nprotocol_options = { send = 'AT\\r', until = 'OK\\r\\n' }")
+            .unwrap();
     assert_eq!(plan.cases().map(|case| case.load.message_bytes).collect::<Vec<_>>(), [3]);
-    assert!(check_options("url = \"udp://a:1\"\nsize = 1\npeer_options = { send = '?' }").is_ok());
-    assert!(check_options("url = \"udp://a:1\"\npeer_options = { send = '?', message = true }").is_ok());
+    assert!(check_options("url = \"udp://a:1\"\nsize = 1\nprotocol_options = { send = '?' }").is_ok());
+    assert!(check_options("url = \"udp://a:1\"\nprotocol_options = { send = '?', message = true }").is_ok());
 }
 
 /// Replies to the nth request with the nth entry of its script: chunks, each with its delay after the request.
@@ -133,7 +134,7 @@ fn measure(script: fn(u64) -> Vec<(Duration, Vec<u8>)>, url: &str, case: &str) -
     (run.cases.remove(0), dialer.now().since(Time(0)))
 }
 
-const AT_OPTIONS: &str = r"peer_options = { send = 'AT\r', until = 'OK\r\n' }";
+const AT_OPTIONS: &str = r"protocol_options = { send = 'AT\r', until = 'OK\r\n' }";
 
 fn counts(figures: &Figures) -> BTreeMap<&'static str, u64> {
     let all = [
@@ -211,7 +212,7 @@ fn a_late_reply_is_not_taken_for_the_next() {
 fn unsolicited_bytes_are_read_before_the_next_request() {
     // The line end comes 1 ms after the reply, while the schedule sleeps.
     let script = |_: u64| vec![chunk(3, b"OK"), chunk(4, b"\r\n")];
-    let options = "peer_options = { send = 'AT\\r', reply-bytes = 2, expect = 'OK' }";
+    let options = "protocol_options = { send = 'AT\\r', reply-bytes = 2, expect = 'OK' }";
     let (case, _) = measure(script, "mem://tail", &format!("count = 20\nrate = \"100/s\"\n{options}"));
     let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
@@ -222,7 +223,7 @@ fn unsolicited_bytes_are_read_before_the_next_request() {
 #[test]
 fn other_replies_than_expected_are_corrupt() {
     let script = |n: u64| vec![chunk(3, if n.is_multiple_of(2) { "OK\r\n" } else { "ERROR\r\n" })];
-    let options = r"peer_options = { send = 'AT\r', until = '\r\n', expect = 'OK' }";
+    let options = r"protocol_options = { send = 'AT\r', until = '\r\n', expect = 'OK' }";
     let (case, _) = measure(script, "mem://error", &format!("count = 10\n{options}"));
     assert_eq!(
         counts(&case.figures),
@@ -237,7 +238,7 @@ fn a_device_with_wrong_lengths_is_resynchronised() {
         let lie = [chunk(1, b"\xff\xff\xff\xff"), chunk(2, vec![b'x'; 5000]), chunk(120, b"tail")];
         if n % 2 == 1 { lie.to_vec() } else { vec![chunk(3, b"\0\0\0\x01!")] }
     };
-    let options = r"peer_options = { send = 'AT\r', reply-length = '0,4,big,4' }";
+    let options = r"protocol_options = { send = 'AT\r', reply-length = '0,4,big,4' }";
     let (case, _) = measure(script, "mem://lies", &format!("count = 10\ntimeout = \"100ms\"\n{options}"));
     let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
@@ -268,7 +269,7 @@ fn a_device_that_never_becomes_silent_still_gets_requests() {
 #[test]
 fn messages_are_replies() {
     let script = |_: u64| vec![chunk(3, b"pong")];
-    let options = "peer_options = { send = 'AT\\r', expect = 'pong' }";
+    let options = "protocol_options = { send = 'AT\\r', expect = 'pong' }";
     let (case, _) = measure(script, "mem://messages?type=message", &format!("count = 10\n{options}"));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 10), ("received", 10)]));
     assert_eq!(case.figures.times.latency_ns.unwrap().max, 3_000_000);

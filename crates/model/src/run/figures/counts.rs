@@ -21,10 +21,10 @@ pub struct MessageCounts {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub losses_unknown: bool,
     /// Lost messages that the receiver's socket dropped, and messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_in_socket")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver_socket_drops: Option<u64>,
     /// Messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub network_lost: Option<u64>,
     /// Replies that arrived after their timeout. They count as lost.
     #[serde(skip_serializing_if = "is_zero")]
