@@ -141,7 +141,7 @@ struct CollectFlags {
 
 /// Report the collected results as one mesh: matrix, worst pairs, and what explains them
 ///
-/// Of several results of a test the latest counts.
+/// The latest of several results of a test counts.
 #[derive(Args)]
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "without a hub no flag is read"))]
 struct ReportFlags {

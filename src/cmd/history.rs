@@ -153,7 +153,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(warn_of_damaged_rows(&damaged))
 }
 
-/// Of the columns that vary.
+/// Widths of the columns whose content varies.
 const HOST_COLUMNS: usize = 8;
 const TAGS_COLUMNS: usize = 12;
 /// Where that leaves too few columns for the endpoint.
@@ -225,7 +225,7 @@ fn column_widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
     std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
 }
 
-/// Of a line before its last column, gaps as well.
+/// Width of a line before its last column, gaps as well.
 fn width_before_last_column<const N: usize>(rows: &[[String; N]]) -> usize {
     column_widths(rows)[..N - 1]
         .iter()

@@ -315,7 +315,7 @@ impl std::str::FromStr for HalfWidth {
     }
 }
 
-/// Of --until without --time.
+/// Default time limit for `--until`.
 const DEFAULT_UNTIL_TIME: Duration = Duration::from_secs(60);
 
 /// Runs one case specification under the flags of its plan.

@@ -89,7 +89,7 @@ struct LiveCase {
     /// The last bytes, and when they had arrived.
     arrived_ns: u64,
     bytes: u64,
-    /// Of each interval, in bit/s.
+    /// Rate of each interval, in bit/s.
     rates_bps: Vec<f64>,
 }
 

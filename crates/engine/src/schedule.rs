@@ -108,7 +108,7 @@ pub enum RunEvent<'a> {
         case: usize,
         /// Index of the repetition, from 0.
         repetition: u32,
-        /// Its values so far.
+        /// The values so far.
         #[serde(flatten)]
         values: LiveValues,
     },
@@ -152,7 +152,7 @@ impl Observer for () {
 
 /// Inputs of a run besides its plan.
 pub struct RunContext<'a> {
-    /// Its cancel flag ends the current case with the data so far, and no further case starts.
+    /// The cancel flag ends the current case with the data so far, and no further case starts.
     pub dialer: Dialer,
     /// Receives the events.
     pub observer: &'a dyn Observer,

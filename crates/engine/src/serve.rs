@@ -44,7 +44,7 @@ const FAREWELL_TIME: Duration = Duration::from_millis(200);
 /// source with the most is closed, but none that is established.
 const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
 
-/// Of those, the links of senders that have sent for a while are not closed for others: of one network, and in all.
+/// Links of senders that have sent for a while, and are not closed for others: of one network, and in all.
 const MAX_ESTABLISHED_LINKS: [usize; 2] = [32, 128];
 
 /// Multiple of these numbers, with the links that are being closed.

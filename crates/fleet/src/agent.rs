@@ -57,13 +57,13 @@ const BUSY_PAUSE: Duration = Duration::from_millis(300);
 pub struct HubAgentOptions {
     /// How it connects.
     pub hub: HubOptions,
-    /// Its name in the list.
+    /// The name in the list.
     pub name: String,
-    /// Its limits.
+    /// The limits.
     pub policy: AgentPolicy,
     /// The secret that the agents of the fleet share.
     pub fleet_key: Vec<u8>,
-    /// Its own file.
+    /// The own file.
     pub outbox: PathBuf,
     /// Facts about its host.
     pub environment: Map<String, Value>,
@@ -74,7 +74,7 @@ pub struct HubAgentOptions {
 pub enum AgentNotice {
     /// The hub is connected.
     Connected,
-    /// It is not, for this reason.
+    /// Not connected, for this reason.
     Disconnected(String),
     /// Another list is in use: its id.
     List(String),
@@ -206,7 +206,7 @@ pub fn run_hub_agent(
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubAgentError {
-    /// Its own file.
+    /// The own file.
     #[error(transparent)]
     Outbox(#[from] OutboxError),
     /// The hub.

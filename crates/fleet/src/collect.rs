@@ -31,10 +31,10 @@ pub struct Collected {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultError {
-    /// It is too long.
+    /// Is too long.
     #[error("{0}: more than {MAX_ANSWER_BYTES} bytes")]
     TooLong(String),
-    /// It has another form.
+    /// Has another form.
     #[error("{subject}: {error}")]
     Form {
         /// Where it was sent.
@@ -42,7 +42,7 @@ pub enum ResultError {
         /// What is wrong.
         error: serde_json::Error,
     },
-    /// Its sender did not make the test, or the list does not have it.
+    /// The sender did not make the test, or the list does not have it.
     #[error("{subject}: {what}")]
     Foreign {
         /// Where it was sent.
@@ -57,7 +57,7 @@ pub enum ResultError {
 pub enum TestOutcome {
     /// A run with one case.
     Measured(Box<Run>),
-    /// It has no result, for this reason.
+    /// Has no result, for this reason.
     Failed(String),
 }
 

@@ -81,7 +81,7 @@ pub enum DatabaseError {
     Newer {
         /// Without a password.
         url: String,
-        /// That of the tables.
+        /// Version of the tables.
         version: i32,
     },
     /// The database refused what was asked, or the connection was lost.

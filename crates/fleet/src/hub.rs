@@ -92,7 +92,7 @@ pub enum HubError {
     Version {
         /// The hub.
         url: String,
-        /// Its version.
+        /// The version.
         version: String,
     },
     /// The server has no JetStream.
@@ -121,7 +121,7 @@ pub enum HubError {
 pub enum InitialConnect {
     /// An error.
     Required,
-    /// It is tried again in the background.
+    /// Is tried again in the background.
     Retried,
 }
 

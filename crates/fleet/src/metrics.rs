@@ -18,15 +18,15 @@ use linkgauge_ops::monitor::{FamilyKind, MetricFamily, MetricLabel, MetricSample
 /// What a collector did with a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Receipt {
-    /// It was saved.
+    /// Was saved.
     Saved,
-    /// It was saved before.
+    /// Was saved before.
     Duplicate,
     /// The test failed, so there was nothing to save.
     Failed,
-    /// It was dropped: another run with its id was saved before.
+    /// Was dropped: another run with its id was saved before.
     Conflicting,
-    /// It was dropped: the database does not take it.
+    /// Was dropped: the database does not take it.
     Refused,
 }
 

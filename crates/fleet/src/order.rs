@@ -98,9 +98,9 @@ pub struct OrderedTest {
 /// Which part an agent has in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It measures.
+    /// Measures.
     Measures,
-    /// It is measured.
+    /// Is measured.
     Serves,
 }
 
@@ -110,7 +110,7 @@ pub enum ListRefusal {
     /// A newer one was accepted.
     #[error("the list is older than the one before")]
     Older,
-    /// Its time is over.
+    /// The time is over.
     #[error("the list has ended. Sign it again: linkgauge fleet apply")]
     Ended,
     /// The host list is invalid.
@@ -124,19 +124,19 @@ pub enum OrderRefusal {
     /// There is no valid list, or it was seen too long ago.
     #[error("no valid list within {} min: the agent measures nothing", MAX_LIST_AGE.as_secs() / 60)]
     NoList,
-    /// It belongs to another list.
+    /// Belongs to another list.
     #[error("the order belongs to another list")]
     OtherList,
-    /// Its time is over.
+    /// The time is over.
     #[error("the order has expired")]
     Expired,
-    /// It may begin later.
+    /// May begin later.
     #[error("the order begins in {0} ms")]
     TooEarly(u64),
-    /// It has its result.
+    /// Has its result.
     #[error("the order was carried out before")]
     Done,
-    /// It is being carried out.
+    /// Is being carried out.
     #[error("the order is being carried out")]
     Running,
     /// Another host is meant, or the list does not have the pair or the test.
@@ -252,12 +252,12 @@ impl OrderBook {
         self.running.insert(order.id.clone());
     }
 
-    /// It ended without a result, so it may be carried out again.
+    /// Ended without a result, so it may be carried out again.
     pub fn give_up(&mut self, order: &FleetOrder) {
         self.running.remove(&order.id);
     }
 
-    /// It has its result. Orders whose time is over are forgotten: they would be refused as expired.
+    /// Has its result. Orders whose time is over are forgotten: they would be refused as expired.
     pub fn finish(&mut self, order: &FleetOrder, now: HostTime) {
         self.running.remove(&order.id);
         self.done.retain(|_, not_after_ms| *not_after_ms >= now.unix_ms);

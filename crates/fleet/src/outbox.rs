@@ -191,12 +191,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// It succeeded: the next failure has the first pause again.
+    /// Succeeded: the next failure has the first pause again.
     pub(crate) fn on_success(&mut self) {
         self.failures = 0;
     }
 
-    /// It failed: the pause until the next attempt. `random` is from 0 to 1; agents that failed together do not return together.
+    /// Failed: the pause until the next attempt. `random` is from 0 to 1; agents that failed together do not return together.
     pub fn on_failure(&mut self, random: f64) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
         self.failures += 1;

@@ -19,7 +19,7 @@ const DEFAULT_MAX_TIME: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// It is not valid TOML, or has unknown keys.
+    /// Is not valid TOML, or has unknown keys.
     #[error("{0}")]
     Toml(String),
     /// A value makes no sense.

@@ -46,7 +46,7 @@ const STREAM_EXISTS: u64 = 10058;
 /// What an agent reports of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentState {
-    /// Its program and version.
+    /// The program and version.
     pub tool: String,
     /// Id of its list; `None`: it has no valid one, so it measures nothing.
     pub list: Option<String>,
@@ -248,7 +248,7 @@ pub struct FleetStatus {
     pub orders: u64,
     /// Results on the server.
     pub results: u64,
-    /// Those that were not collected.
+    /// Results that were not collected.
     pub uncollected: u64,
 }
 

@@ -196,7 +196,7 @@ impl ClientContext {
         }
     }
 
-    /// Of the probes from `from` until before `to`: the trimmed means of TCP, TLS and HTTP have the same weight.
+    /// Round trips per minute of the probes from `from` until before `to`: the trimmed means of TCP, TLS and HTTP have the same weight.
     fn round_trips_per_minute(&self, from: Time, to: Time) -> RoundTripsPerMinute {
         let mut times_ns = ProbeLog::new_buffer();
         let mut mean = |log: &ProbeLog| {

@@ -64,7 +64,7 @@ const MAX_WAITING_CONNECTIONS: i32 = 1024;
 pub struct HttpServerOptions {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Its certificate.
+    /// The certificate.
     pub identity: tls::Identity,
     /// Connections at the same time; more wait. One source may have half of them; its others are closed.
     pub max_connections: usize,

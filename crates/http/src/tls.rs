@@ -18,9 +18,9 @@ const ALPN: &[u8] = b"h2";
 /// Which certificates of a server are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that this system trusts.
+    /// Authorities that this system trusts.
     System,
-    /// Those that a certificate in this file has signed (PEM), or that are in it.
+    /// Certificates that one in this file has signed (PEM), or that are in it.
     File(PathBuf),
     /// Any: the server proves nothing about itself.
     Anything,
@@ -35,7 +35,7 @@ pub enum Identity {
     Files {
         /// The certificate, and those above it.
         certificate: PathBuf,
-        /// Its key.
+        /// The key.
         key: PathBuf,
     },
 }

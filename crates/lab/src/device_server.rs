@@ -163,7 +163,7 @@ pub struct PortCounters {
     pub to_line: AtomicU64,
     /// Bytes that the line delivered.
     pub from_line: AtomicU64,
-    /// Of these, bytes that no client received: no client was connected, or a client purged the port.
+    /// Bytes that no client received, among them: no client was connected, or a client purged the port.
     pub unclaimed: AtomicU64,
     /// Characters lost because the UART or its driver had no room.
     pub overruns: AtomicU64,
@@ -377,7 +377,7 @@ fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 struct SerialPort {
     /// Counts from 1.
     number: usize,
-    /// Its settings while no client has changed them.
+    /// The settings while no client has changed them.
     configured: SerialSettings,
     /// True if clients can control it.
     is_controllable: bool,
@@ -442,7 +442,7 @@ impl SerialPort {
         }
     }
 
-    /// Its line, as configured.
+    /// The line, as configured.
     fn line_feed(&self) -> LineFeed {
         let bits_per_second = f64::from(self.configured.baud);
         let characters_per_second = self.configured.link_rate().max_payload_bps() / f64::from(u8::BITS);

@@ -119,7 +119,7 @@ pub enum Pacing {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum RequestedRate {
-    /// Not requested: full speed, where that disturbs no other traffic.
+    /// Full speed, where that disturbs no other traffic: no pacing was requested.
     #[default]
     Default,
     /// Full speed.

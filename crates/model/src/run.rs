@@ -528,7 +528,7 @@ pub struct Environment {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Not JSON, or not a run document.
+    /// The text is not JSON, or not a run document.
     #[error("not a run document: {0}: name a whole file that --json or 'linkgauge export' wrote")]
     NotJson(serde_json::Error),
     /// A document of another schema.

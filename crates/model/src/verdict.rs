@@ -48,7 +48,7 @@ pub struct CompareOptions {
 /// How the repetitions of two sides belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pairing {
-    /// Not at all, as those of two runs.
+    /// Independent, as the values of two runs.
     #[default]
     Independent,
     /// Each repetition of A was measured next to the repetition of B with the same number.
@@ -59,11 +59,11 @@ pub enum Pairing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShiftTest {
-    /// Of two independent lists.
+    /// Test of two independent lists.
     MannWhitney,
-    /// Of the differences of pairs.
+    /// Test of the differences of pairs.
     SignedRank,
-    /// Of two figures with their intervals.
+    /// Comparison of two figures with their intervals.
     Intervals,
 }
 

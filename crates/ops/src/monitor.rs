@@ -88,7 +88,7 @@ const JITTER: f64 = 0.1;
 
 /// What a monitor needs besides its configuration.
 pub struct MonitorContext<'a> {
-    /// Its cancel flag ends the monitor.
+    /// The cancel flag ends the monitor.
     pub dialer: Dialer,
     /// Receives the events.
     pub observer: &'a dyn MonitorObserver,

@@ -37,7 +37,7 @@ impl Tier {
     }
 }
 
-/// They are made when the first link is watched, so a store without them is complete, too.
+/// Tables of windows. They are made when the first link is watched, so a store without them is complete, too.
 const CREATE_WINDOW_TABLES_SQL: &str = "
     CREATE TABLE IF NOT EXISTS series (
         number INTEGER PRIMARY KEY,

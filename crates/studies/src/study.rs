@@ -158,7 +158,7 @@ pub struct Cell {
     /// Prefix of the command that selects where it runs: `ip netns exec far`.
     #[serde(default)]
     pub under: String,
-    /// Its address for the client, if that differs from the command's endpoint.
+    /// The address for the client, if that differs from the command's endpoint.
     #[serde(default)]
     pub address: Option<Endpoint>,
     /// The guest to measure it in if this host cannot.

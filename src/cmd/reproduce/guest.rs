@@ -34,7 +34,7 @@ const MAX_STDERR_BYTES: u64 = 1 << 16;
 pub enum GuestUse<'a> {
     Unwanted,
     Wanted,
-    /// It runs in this guest.
+    /// Runs in this guest.
     Inside(&'a str),
 }
 

@@ -32,7 +32,7 @@ const SLOW_LINE_OPTIONS: &str = "rcvbuf=64k&sndbuf=64k";
 /// Size of the emulated logger's file: larger than any download of a study.
 const LOGGER_FILE_NAME: &str = "CPU:bench.bin";
 const LOGGER_FILE_BYTES: usize = 1_000_000;
-/// Its table, which is full at the start.
+/// The table, which is full at the start.
 const LOGGER_TABLE: &str = "Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2:1000";
 /// Requests that the emulated logger accepts at the same time: more than a real one, so that the link limits the window.
 const LOGGER_QUEUE_COMMANDS: usize = 64;

@@ -22,7 +22,7 @@ pub struct CauseFamily {
     pub name: &'static str,
     /// What its causes have in common, and how the probe shows it.
     pub summary: &'static str,
-    /// Its causes. Of several that fit one finding, the first that applies is named.
+    /// The causes. Of several that fit one finding, the first that applies is named.
     pub causes: &'static [Cause],
 }
 
@@ -99,7 +99,7 @@ pub enum Signature {
     Timer {
         /// The time in milliseconds.
         delay_ms: f64,
-        /// Its tolerance in milliseconds.
+        /// The tolerance in milliseconds.
         tolerance_ms: f64,
     },
     /// The same, as a number of characters on the line.
@@ -130,14 +130,14 @@ pub enum Signature {
 pub enum Knob {
     /// Another value of an option of the URL.
     UrlOption {
-        /// Its name.
+        /// The name.
         name: &'static str,
         /// The value that removes the cause.
         value: &'static str,
     },
     /// Another value of a setting of the device, for all programs; only if the user allows it.
     DeviceSetting {
-        /// Its name in sysfs.
+        /// The name in sysfs.
         name: &'static str,
         /// The value that removes the cause.
         value: &'static str,
@@ -199,7 +199,7 @@ pub(crate) struct Dose {
     pub(crate) cause: &'static str,
     /// The option.
     pub(crate) option: &'static str,
-    /// Its values: as written, and in ns.
+    /// The values: as written, and in ns.
     pub(crate) values: &'static [(&'static str, f64)],
 }
 
@@ -219,13 +219,13 @@ pub(crate) static DEVICE_SETTINGS: &[(&str, &str, &str)] = &[("usb_latency_timer
 pub enum Plant {
     /// By this command.
     Lab(&'static str),
-    /// Not with software, for this reason.
+    /// Cannot be changed with software, for this reason.
     NotHere(&'static str),
 }
 
 /// What is known about the link before it is measured.
 pub(crate) struct Target {
-    /// Its address.
+    /// The address.
     pub(crate) endpoint: Endpoint,
     /// What the link supports.
     pub(crate) caps: Caps,

@@ -144,17 +144,17 @@ impl LiveError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CauseVerdict {
-    /// Its setting was changed, and the effect has an interval that excludes none.
+    /// The setting was changed, and the effect has an interval that excludes none.
     Proved,
     /// The samples show its signature.
     Seen,
     /// A counter of the system agrees with it.
     Counted,
-    /// It was tested, and the data decide nothing.
+    /// Was tested, and the data decide nothing.
     NotShown,
     /// Something points at it, but nothing here can test it.
     CannotTest,
-    /// Its setting was changed without effect.
+    /// The setting was changed without effect.
     RuledOut,
 }
 
@@ -182,13 +182,13 @@ impl CauseVerdict {
 pub struct CauseFinding<E = DelayEffect> {
     /// Name in the catalogue.
     pub id: &'static str,
-    /// Its family.
+    /// The family.
     pub family: &'static str,
     /// Name for people.
     pub name: &'static str,
     /// What is known.
     pub verdict: CauseVerdict,
-    /// Its effect.
+    /// The effect.
     #[serde(flatten)]
     pub effect: E,
     /// The reasons, in words.

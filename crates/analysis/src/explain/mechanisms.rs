@@ -30,7 +30,7 @@ pub const MODEL: Model = Model {
 struct Mechanism {
     /// The cause in the catalogue.
     cause: &'static str,
-    /// Its parameters in few words: `polls every 5 ms`.
+    /// The parameters in few words: `polls every 5 ms`.
     #[serde(skip)]
     brief: String,
     /// What it does, with its parameters.

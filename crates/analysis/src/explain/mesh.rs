@@ -91,7 +91,7 @@ pub(crate) struct Typical {
 }
 
 impl Typical {
-    /// Of these pairs; round trips under load do not count.
+    /// Typical figures of these pairs; round trips under load do not count.
     pub(crate) fn of(pairs: &[PairFigures]) -> Typical {
         let quiet = pairs.iter().filter(|pair| !pair.is_under_load());
         let times: Vec<f64> = quiet.filter_map(|pair| pair.percentile("p50")).collect();

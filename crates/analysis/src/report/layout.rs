@@ -41,7 +41,7 @@ pub(crate) enum CaseNumbers {
 }
 
 impl CaseNumbers {
-    /// Of a run with this number of cases.
+    /// Width of the numbers in a run with this many cases.
     pub(crate) fn for_cases(count: usize) -> CaseNumbers {
         if count > 1 { CaseNumbers::Shown } else { CaseNumbers::Hidden }
     }

@@ -45,7 +45,7 @@ impl Axis {
 /// The kind of a series, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SeriesKind {
-    /// Its own colour and dashes.
+    /// The own colour and dashes.
     Curve,
     /// Measured values, solid, in the colour of the published ones.
     Measured,
@@ -198,7 +198,7 @@ pub(crate) fn draw_svg(x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) 
 struct Drawing<'a> {
     x: &'a Axis,
     y: &'a Axis,
-    /// Of the plot area.
+    /// Bottom of the plot area.
     bottom: f64,
     svg: String,
 }

@@ -167,7 +167,7 @@ impl ThreadCounters {
         ThreadCounters::parse(&schedule, &status)
     }
 
-    /// Of the files `schedstat` and `status` of a thread.
+    /// Reads the files `schedstat` and `status` of a thread.
     pub(super) fn parse(schedule: &str, status: &str) -> ThreadCounters {
         let mut times = schedule.split_whitespace().map(|number| number.parse().ok());
         let field = |name| read::field(status, name)?.parse().ok();

@@ -35,7 +35,7 @@ pub struct PortHardware {
 /// A port with hardware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PortInfo {
-    /// Its path, like `/dev/ttyS0`.
+    /// The path, like `/dev/ttyS0`.
     pub device: String,
     /// What the kernel reports about the hardware.
     #[serde(flatten)]

@@ -28,9 +28,9 @@ pub struct Batch {
 /// The sizes of what a receive got, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSizes {
-    /// Of all messages together.
+    /// Bytes of all messages together.
     pub total: u64,
-    /// Of the longest.
+    /// Bytes of the longest message.
     pub longest: usize,
     /// Whether no more would have fit.
     pub is_full: bool,

@@ -27,7 +27,7 @@ impl IpFamily {
         }
     }
 
-    /// Of a host as typed: a name counts as IPv4.
+    /// Family of a host as typed: a name counts as IPv4.
     pub(crate) fn of_host(host: &str) -> IpFamily {
         if host.contains(':') { IpFamily::V6 } else { IpFamily::V4 }
     }

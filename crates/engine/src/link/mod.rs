@@ -234,7 +234,7 @@ pub struct Caps {
 pub enum LinkDescriptor {
     /// There is none.
     None,
-    /// It shows when the link may be ready. Other messages may arrive there as well, and it has no settings or counters of
+    /// Shows when the link may be ready. Other messages may arrive there as well, and it has no settings or counters of
     /// the link.
     Events,
     /// The socket or device of the link, another one after each opening, so nothing else may hold it.

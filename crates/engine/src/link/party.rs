@@ -163,12 +163,12 @@ pub enum CostDetail {
 /// How far a server trusts a client. The limits of a server depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientTrust {
-    /// It has not completed the handshake of the protocol. It is dropped first when the server needs room.
+    /// Has not completed the handshake of the protocol. It is dropped first when the server needs room.
     Unidentified,
     /// On links without connections it receives no more bytes than it has sent.
     #[default]
     Unverified,
-    /// It has replied to a message that only the owner of its address could receive, so it may receive more.
+    /// Has replied to a message that only the owner of its address could receive, so it may receive more.
     AddressVerified,
     /// The party itself, or a connection beside this one, limits its silence and its duration.
     Exempt,

@@ -177,7 +177,7 @@ impl Link for RedialedLink {
         self.inner.as_mut()?.port_control()
     }
 
-    /// It changes with each connection.
+    /// Changes with each connection.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.as_ref().filter(|_| self.can_begin)?.descriptor()
     }

@@ -50,7 +50,7 @@ pub enum Departure<M> {
     Ended {
         /// The member.
         member: M,
-        /// Its share of the thread's work.
+        /// The share of the thread's work.
         cost: Box<PartyCost>,
         /// The fault of the party or of the link that ended the party.
         result: Result<(), Fault>,
@@ -69,7 +69,7 @@ pub enum Departure<M> {
 enum EndOfInput {
     /// By a receive that gets nothing: several messages may have arrived together. The events report input as long as there is some.
     FailedReceive,
-    /// It need not know: after one receive, the events report what is left.
+    /// Need not know: after one receive, the events report what is left.
     NextEvents,
     /// By a receive that gets less than it has room for. The events report only new input, which takes the kernel less time.
     ShortReceive,
@@ -90,7 +90,7 @@ impl EndOfInput {
 enum Awaited {
     Input,
     Output,
-    /// That the link has been opened again.
+    /// The next opening of the link.
     Opening,
     Time,
 }
@@ -131,7 +131,7 @@ struct ThreadUse {
 pub struct SharedThread<M> {
     events: OwnedFd,
     waker: Waker,
-    /// Not before this time all members take a step again.
+    /// Earliest time at which all members take a step again.
     next_sweep: Time,
     /// The member whose steps are performed now.
     running: Option<u32>,
@@ -565,7 +565,7 @@ impl<M: Member> Place<M> {
         }
     }
 
-    /// Its part of what the thread has used since it was added, by the time of its steps.
+    /// The part of what the thread has used since it was added, by the time of its steps.
     fn cost(&self, now: &ThreadUse) -> PartyCost {
         let busy = (now.busy - self.added.busy).as_secs_f64();
         let share = if busy > 0.0 { self.busy.as_secs_f64() / busy } else { 0.0 };

@@ -89,7 +89,7 @@ struct Options {
     is_multipath: bool,
     /// In whole seconds; `None` if it is off.
     keepalive_idle: Option<Duration>,
-    /// Of the line behind a remote device server.
+    /// Settings of the line behind a remote device server.
     serial_settings: Option<serial_line::SerialSettings>,
 }
 

@@ -26,7 +26,7 @@ pub struct TimeOfDay {
 }
 
 impl TimeOfDay {
-    /// Of this host, now. `None` on the virtual clock.
+    /// Time of day of this host, now. `None` on the virtual clock.
     pub fn read(clock: &Clock) -> Option<TimeOfDay> {
         if matches!(clock, Clock::Virtual(_)) {
             return None;

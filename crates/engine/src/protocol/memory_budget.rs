@@ -18,7 +18,7 @@ pub struct MemoryBudget {
 /// Why a session gets no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MemoryRefusal {
-    /// It asks for more than any session may use.
+    /// Asks for more than any session may use.
     #[error(
         "its flows need {} of memory, and one session may use {}: use fewer connections or smaller messages, or a \
          larger --max-memory of the server", format_size(*.needed), format_size(*.most)

@@ -40,7 +40,7 @@ pub(super) struct CaseAccumulator {
     pub(super) case: ReadyCase,
     /// Planned repetitions.
     pub(super) repeat: u32,
-    /// Of the case as checked, which is not split.
+    /// Stop condition of the case as checked, which is not split.
     checked_stop: StopCondition,
     requested: Map<String, Value>,
     pub(super) effective: Map<String, Value>,
@@ -58,15 +58,15 @@ pub(super) struct CaseAccumulator {
     series: Vec<SeriesEntry>,
     /// Repetitions in which that of an upload is the server's.
     received_series: usize,
-    /// Of the probes beside them.
+    /// Series of the probes beside them.
     probe_series: Vec<SeriesEntry>,
-    /// Of the last repetition.
+    /// Series of the last repetition.
     transfer: TransferSeries,
     cpu: CpuUse,
     retransmits: Option<u64>,
     /// Other load of the host, in the worst repetition.
     host_load: Option<HostLoad>,
-    /// Of each repetition, at this end and at the server.
+    /// Evidence of each repetition, at this end and at the server.
     pub(super) client_evidence: Vec<EndEvidence>,
     pub(super) server_evidence: Vec<EndEvidence>,
     elapsed: Duration,

@@ -60,9 +60,9 @@ pub(super) struct CaseRun {
     dialer: Dialer,
     /// Progress of the flows that the display counts.
     progress: Mutex<Vec<Arc<FlowProgress>>>,
-    /// Of the flows that send payload which does not come back.
+    /// Progress of the flows that send payload which does not come back.
     upload_progress: Mutex<Vec<Arc<FlowProgress>>>,
-    /// Of the probes beside a load.
+    /// Progress of the probes beside a load.
     probe_progress: Mutex<Vec<Arc<FlowProgress>>>,
     /// Flows with raw samples so far.
     raw_flows: AtomicUsize,

@@ -42,7 +42,7 @@ struct PendingEntry {
     state: PendingState,
     client: ClientId,
     since: Time,
-    /// Its part of what its network may have, once it is established.
+    /// The part of what its network may have, once it is established.
     established: Option<QuotaSlot>,
 }
 
@@ -51,7 +51,7 @@ struct PendingEntry {
 struct PendingTable {
     next_number: u64,
     entries: BTreeMap<u64, PendingEntry>,
-    /// Those that may be replaced.
+    /// Connections that may be replaced.
     by_client: HashMap<ClientId, BTreeSet<u64>>,
     established: usize,
 }
@@ -76,7 +76,7 @@ pub(crate) const MAX_PENDING: usize = 16_384;
 const MAX_EVENTS: usize = 256;
 
 impl PendingTable {
-    /// It cannot be replaced any more.
+    /// Cannot be replaced any more.
     fn forget(&mut self, client: &ClientId, number: u64) {
         if let Some(of_source) = self.by_client.get_mut(client) {
             of_source.remove(&number);
@@ -133,7 +133,7 @@ impl PendingConnections {
         })
     }
 
-    /// Of one network and in all, this number of senders can be established.
+    /// Limits how many senders can be established: of one network, and in all.
     pub(crate) fn with_established(self, most: [usize; 2]) -> PendingConnections {
         PendingConnections { max_established: most, ..self }
     }
@@ -302,7 +302,7 @@ pub(crate) struct PendingSlot {
 
 /// A sender that can become established.
 struct UnprovenSender {
-    /// Its first message, or the last attempt.
+    /// The first message, or the last attempt.
     since: Time,
     messages: u32,
 }

@@ -68,7 +68,7 @@ pub struct Workload {
     pub traffic: TrafficKind,
     /// Default stop condition.
     pub(crate) default_stop: StopCondition,
-    /// Its time can be split into repetitions.
+    /// The time can be split into repetitions.
     pub(crate) has_repetitions: bool,
     /// Direction of the payload if the plan sets none.
     pub(crate) default_direction: Direction,
@@ -148,7 +148,7 @@ pub struct FlowResult {
     pub(crate) role: FlowRole,
     /// Index of its endpoint in the case.
     pub(crate) endpoint_index: usize,
-    /// Its samples and counts.
+    /// The samples and counts.
     pub recorder: Recorder,
     /// The CPU on which its thread ran at its end.
     pub cpu: Option<u32>,

@@ -33,11 +33,11 @@ const MAX_FAILURE_CHARS: usize = 300;
 enum Attempt {
     /// The test is complete.
     Measured(Box<Run>),
-    /// It is tried again after a pause.
+    /// Is tried again after a pause.
     Later(Duration),
-    /// It is tried again, unless its time is over.
+    /// Is tried again, unless its time is over.
     Failed(String),
-    /// It can never succeed here.
+    /// Can never succeed here.
     Refused(String),
 }
 

@@ -57,7 +57,7 @@ const UPDATES: [&str; 1] = ["
 /// The version of the tables that this program writes.
 pub(crate) const VERSION: usize = UPDATES.len();
 
-/// Of the lock that collectors take in turns: "LGst", as in the file of a store.
+/// Number of the lock that collectors take in turns: "LGst", as in the file of a store.
 const LOCK: i64 = 0x4c47_7374;
 
 const PARTITIONED: [&str; 2] = ["run", "measured"];
@@ -133,7 +133,7 @@ impl<'a> RunRow<'a> {
         }
     }
 
-    /// That of the run.
+    /// Number of the run.
     pub(crate) fn id(&self) -> &str {
         self.id
     }

@@ -43,7 +43,7 @@ pub(crate) struct HttpTarget {
     unsent_bytes: u32,
     /// For each attempt to reach it.
     timeout: Duration,
-    /// Its URLs; before they are known, all three are the list of URLs.
+    /// The URLs; before they are known, all three are the list of URLs.
     pub(crate) urls: ServerUrls,
 }
 

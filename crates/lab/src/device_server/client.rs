@@ -48,11 +48,11 @@ pub(crate) struct PortClient {
     output: Mutex<Box<dyn Link>>,
     encoding: ClientEncoding,
     unsent: Mutex<UnsentData>,
-    /// It accepts no data for now.
+    /// Accepts no data for now.
     is_suspended: AtomicBool,
-    /// It is disconnected, or about to be.
+    /// Is disconnected, or about to be.
     is_ended: AtomicBool,
-    /// Its session is over.
+    /// The session is over.
     is_gone: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ impl PortClient {
         self.is_ended.load(Relaxed)
     }
 
-    /// Its session is over, and another client may have its place.
+    /// The session is over, and another client may have its place.
     pub(crate) fn set_gone(&self) {
         self.end();
         self.is_gone.store(true, Release);

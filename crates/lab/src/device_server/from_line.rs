@@ -24,11 +24,11 @@ const MIN_IDLE_TIME: Duration = Duration::from_millis(1);
 /// What the party does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineState {
-    /// It receives until then.
+    /// Receives until then.
     Receiving(Time),
     /// A slow box makes its transfer then, with what has arrived meanwhile.
     Turn(Time),
-    /// It takes packets from the packer.
+    /// Takes packets from the packer.
     Packing,
     /// A slow box sends the packet that it holds then.
     Holding(Time),
@@ -50,7 +50,7 @@ pub(crate) struct FromLine {
     /// A packet that waits for its turn.
     held: Vec<u8>,
     clients: Vec<Arc<PortClient>>,
-    /// Of the port when these were its clients.
+    /// Number of changes of the port when these were its clients.
     change_count: u64,
     check_at: Time,
 }

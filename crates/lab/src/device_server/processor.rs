@@ -27,14 +27,14 @@ pub struct TransferCosts {
     pub block_bytes: usize,
     /// The line rests for this time after each full block to it.
     pub drain_pause: Duration,
-    /// It does so from this rate on, in bits per second.
+    /// Does so from this rate on, in bits per second.
     pub drain_from_bps: f64,
 }
 
 /// A transfer that waits for the processor.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
-    /// Its bytes.
+    /// The bytes.
     pub bytes: usize,
     /// The time of a character on the line that it comes from; `None`: it goes to the line.
     pub from_line: Option<Duration>,

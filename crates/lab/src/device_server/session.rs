@@ -23,11 +23,11 @@ const RETRY_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from
 /// What the party does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionState {
-    /// It receives until then.
+    /// Receives until then.
     Receiving(Time),
     /// A slow box makes its transfer then, with what has arrived meanwhile.
     Turn(Time),
-    /// It writes to the line.
+    /// Writes to the line.
     Writing,
     /// The line can take another block then.
     Feeding(Time),

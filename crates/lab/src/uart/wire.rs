@@ -17,7 +17,7 @@ use linkgauge_model::clock::Time;
 pub enum CharacterTiming {
     /// As long as the rate and the frame say.
     LineRate,
-    /// They arrive immediately, and no sender causes an overrun.
+    /// Bytes arrive immediately, and no sender causes an overrun.
     Immediate,
 }
 

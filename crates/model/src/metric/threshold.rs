@@ -61,7 +61,7 @@ pub enum ThresholdError {
     #[error(
         "'{0}' is not a threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"
     )]
-    /// Not a metric, a sign and a limit.
+    /// The text is not a metric, a sign and a limit.
     Syntax(String),
     /// The metric is unknown.
     #[error(transparent)]

@@ -13,9 +13,9 @@ pub type Counters = BTreeMap<String, u64>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
-    /// Of this host.
+    /// Evidence of this host.
     pub client: EndEvidence,
-    /// Of the server's host, if a linkgauge server reported it.
+    /// Evidence of the server's host, if a linkgauge server reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<EndEvidence>,
 }

@@ -7,7 +7,7 @@ use crate::traffic::WaitMode;
 /// A serial line, or another link whose endpoint declares a rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LineFacts {
-    /// Of the first port.
+    /// Rate of the first port.
     pub bits_per_second: f64,
     /// Bits that a byte of payload takes (8N1: 10), of the first port.
     pub bits_per_byte: f64,

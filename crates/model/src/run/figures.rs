@@ -347,7 +347,7 @@ pub struct Delivery {
     /// Messages sent in the other direction, of those of both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_reverse: Option<u64>,
-    /// Of those, lost.
+    /// Lost messages among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_reverse: Option<u64>,
     /// Highest rate of a second at the IP layer, by a capacity search.

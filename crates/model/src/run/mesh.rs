@@ -68,7 +68,7 @@ impl MeshResult {
 /// A host of a mesh.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeshHost {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Where the others connect to.
     pub address: String,
@@ -86,7 +86,7 @@ pub struct MeshHost {
 /// A resource that several hosts share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeshResource {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Throughput tests at a time.
     pub capacity: u32,
@@ -99,10 +99,10 @@ pub struct MeshPair {
     pub from: u32,
     /// Index of the host that receives.
     pub to: u32,
-    /// Its round trips: number of the case, from 1.
+    /// The round trips: number of the case, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_case: Option<u32>,
-    /// Its rate.
+    /// The rate.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throughput_case: Option<u32>,
     /// Throughput cases that ran on one of its hosts or on a resource of them while its round trips were measured. Such round

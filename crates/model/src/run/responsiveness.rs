@@ -8,10 +8,10 @@ pub struct ResponsivenessFigures {
     /// Round trips per minute: the mean of the two kinds of probes, or the one that was measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rpm: Option<f64>,
-    /// Of probes on a connection without load.
+    /// Round trips per minute of probes on a connection without load.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_rpm: Option<f64>,
-    /// Of probes on the connections of the load.
+    /// Round trips per minute of probes on the connections of the load.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub own_rpm: Option<f64>,
     /// Moving average of the payload that the receiver got per second, at the end.

@@ -38,7 +38,7 @@ pub struct StudyResult {
 /// A chart of a study that combines several tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyChart {
-    /// Its name in the study: `Figure 4`.
+    /// The name in the study: `Figure 4`.
     pub of: String,
     /// Title, in our words.
     pub title: String,
@@ -51,7 +51,7 @@ pub struct StudyChart {
 /// A table of facts, or a drawing of a set-up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StudyFact {
-    /// Its name in the study: `Table 1`, `Figure 2`.
+    /// The name in the study: `Table 1`, `Figure 2`.
     pub of: String,
     /// Title, in our words.
     pub title: String,

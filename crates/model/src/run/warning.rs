@@ -10,7 +10,7 @@ macro_rules! warning_codes {
         #[serde(from = "String", into = "String")]
         pub enum WarningCode {
             $($(#[$doc])* $variant,)*
-            /// Of another version.
+            /// A code of another version.
             Other(Box<str>),
         }
 

@@ -43,7 +43,7 @@ impl Bin {
         (range as u32, (index - range * RANGE_BINS) << range)
     }
 
-    /// Its highest time in ns.
+    /// The highest time in ns.
     pub(crate) fn highest(self) -> u64 {
         let (width, lowest) = self.width_and_lowest();
         lowest + (1 << width) - 1

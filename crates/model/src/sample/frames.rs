@@ -11,7 +11,7 @@ use crate::run::MissedFrame;
 /// Stores three seconds of a 60 Hz loop that misses every frame; about 20 kB of a document.
 pub(crate) const MAX_MISSED_FRAMES: usize = 200;
 
-/// Of each of many flows, whose records take little memory.
+/// Limit for each of many flows, whose records take little memory.
 pub(super) const MAX_MISSED_FRAMES_OF_MANY: usize = 8;
 
 /// The missed frames of one flow.

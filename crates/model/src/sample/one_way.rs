@@ -92,7 +92,7 @@ pub struct OneWayDelays {
     common_time: Option<CommonTime>,
     /// Computed from the stored samples when the flow ends.
     comparison: Option<ClockComparison>,
-    /// Of all stored round trips, in the order of their replies.
+    /// Delays of all stored round trips, in the order of their replies.
     queueing: Vec<QueueingDelay>,
 }
 

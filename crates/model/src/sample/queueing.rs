@@ -8,9 +8,9 @@ use crate::run::SeriesEntry;
 pub struct QueueingDelay {
     /// When the reply was received.
     pub(crate) received: Time,
-    /// Of the request, in nanoseconds.
+    /// Delay of the request, in nanoseconds.
     pub(crate) forward_ns: u64,
-    /// Of the reply, in nanoseconds.
+    /// Delay of the reply, in nanoseconds.
     pub(crate) reverse_ns: u64,
 }
 

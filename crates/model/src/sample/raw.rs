@@ -61,7 +61,7 @@ impl BlockDestination {
 pub struct CollectedSamples(Receiver<SampleBlock>);
 
 impl CollectedSamples {
-    /// Those of the flows that have ended, flow by flow.
+    /// Samples of the flows that have ended, flow by flow.
     pub fn take(&self) -> Vec<Sample> {
         self.0.try_iter().flat_map(|block| block.samples).collect()
     }

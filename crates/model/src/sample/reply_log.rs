@@ -15,13 +15,13 @@ const EVENTS_OF_MANY: usize = 128;
 /// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyEventKind {
-    /// Its reply arrived, after this time.
+    /// The reply arrived, after this time.
     Reply,
     /// The same, with content that is wrong.
     CorruptReply,
     /// No reply arrived in this time.
     Lost,
-    /// Its reply arrived after the timeout, after this time.
+    /// The reply arrived after the timeout, after this time.
     Late,
     /// A further reply arrived, after this time.
     Duplicate,
@@ -48,7 +48,7 @@ impl ReplyEventKind {
 pub struct ReplyEvent {
     /// Number of the request, from 1 for the first one that is measured.
     pub number: u64,
-    /// Its fate.
+    /// The fate.
     pub kind: ReplyEventKind,
     /// A time, in nanoseconds, by the kind.
     pub time_ns: u64,

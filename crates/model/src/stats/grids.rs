@@ -36,7 +36,7 @@ const SUFFICIENT_SHARE: f64 = 0.6;
 /// Also if its own probability is this much smaller than needed: what arrives on a grid of 5 ms at random seldom looks like
 /// one of 20 ms.
 const LEVEL_OF_MULTIPLES: f64 = 0.01;
-/// Of two grids one is a part of the other if their ratio is this close to a whole number.
+/// Tolerance: one of two grids is a part of the other if their ratio is this close to a whole number.
 const WHOLE_TOLERANCE: f64 = 2e-3;
 /// Or, if their resolutions allow that, to this part of one.
 const WHOLE_BLUR: f64 = 0.1;

@@ -10,7 +10,7 @@ use super::Interval;
 pub struct Group {
     /// Number of its values: at least 2, and 15 % of all.
     pub size: usize,
-    /// Its smallest and largest value.
+    /// The smallest and largest value.
     pub range: Interval,
 }
 

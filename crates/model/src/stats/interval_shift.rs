@@ -24,7 +24,7 @@ pub struct Estimate {
 pub struct EstimatedShift {
     /// The difference.
     pub shift: f64,
-    /// Its 95 % interval.
+    /// The 95 % interval.
     pub interval: Interval,
     /// The two-sided p-value of no difference, 0 to 1.
     pub p: f64,

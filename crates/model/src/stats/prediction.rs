@@ -13,7 +13,7 @@ pub const MIN_EARLIER_RESULTS: usize = 8;
 
 const CONFIDENCE_LEVEL: f64 = 0.95;
 
-/// Of the model. Higher, because real results have longer tails than the model.
+/// Confidence level of the model. Higher, because real results have longer tails than the model.
 const MODEL_CONFIDENCE_LEVEL: f64 = 0.98;
 
 /// What earlier results lead to expect.

@@ -88,7 +88,7 @@ struct Fit<'a> {
     scale: Scale,
     /// The block of each value: its groups, by number.
     blocks: Vec<usize>,
-    /// Of each block: whether it lies inside a group.
+    /// Whether each block lies inside a group.
     is_inside: Vec<bool>,
 }
 
@@ -287,7 +287,7 @@ impl<'a> Fit<'a> {
         best
     }
 
-    /// Of each pair, above the median of the other pairs of its block.
+    /// Residual of each pair, above the median of the other pairs of its block.
     fn residuals_of_pairs(&self) -> Vec<Option<f64>> {
         let mut blocks = vec![Vec::new(); self.is_inside.len()];
         self.values.iter().zip(&self.blocks).for_each(|(value, block)| blocks[*block].push(value.value));

@@ -65,7 +65,7 @@ pub struct MeshProgress {
     pub running: usize,
     /// Tests that are over.
     pub done: usize,
-    /// Those of them without a complete result.
+    /// Tests without a complete result among them.
     pub failed: usize,
     /// All tests.
     pub total: usize,
@@ -76,13 +76,13 @@ pub struct MeshProgress {
 /// Where a host is.
 #[derive(Debug, Clone, PartialEq)]
 enum HostState {
-    /// Its agent has not sent its first line.
+    /// The agent has not sent its first line.
     Starting,
-    /// Its agent starts a server.
+    /// The agent starts a server.
     Preparing,
-    /// Its server listens here.
+    /// The server listens here.
     Up { url: String },
-    /// It takes no part any more.
+    /// Takes no part any more.
     Lost { why: String },
 }
 

@@ -32,7 +32,7 @@ pub enum HostListError {
     /// A host is described in a way that cannot work.
     #[error("host '{name}': {why}")]
     Host {
-        /// Its name, or its number.
+        /// The name, or its number.
         name: String,
         /// What is wrong, and what to try.
         why: String,
@@ -40,7 +40,7 @@ pub enum HostListError {
     /// A resource is described in a way that cannot work.
     #[error("resource '{name}': {why}")]
     Resource {
-        /// Its name.
+        /// The name.
         name: String,
         /// What is wrong, and what to try.
         why: String,
@@ -86,7 +86,7 @@ pub struct Host {
     pub address: String,
     /// The port that its server uses; 0: any.
     pub port: u16,
-    /// Its site, or another set of hosts that reach the others in the same way.
+    /// The site, or another set of hosts that reach the others in the same way.
     pub group: Option<String>,
     /// How orders reach it.
     pub reach: Reach,

@@ -22,7 +22,7 @@ pub enum PairOutcome {
     Measured(Box<CaseResult>),
     /// An earlier run has measured it.
     Earlier(Box<CaseResult>),
-    /// It has no result.
+    /// Has no result.
     Failed(String),
 }
 

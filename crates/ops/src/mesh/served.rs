@@ -14,7 +14,7 @@ use linkgauge_model::run::MeshServed;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
     agent_ns: u64,
-    /// Of the clock here minus that of the agent; the middle between order and answer.
+    /// Time of the clock here minus that of the agent; the middle between order and answer.
     offset_ns: i128,
     error_ns: u64,
 }
@@ -69,7 +69,7 @@ pub(crate) struct OrderedLoad {
     pub(crate) pair: usize,
     /// From the order to its answer.
     pub(crate) interval: (Time, Time),
-    /// It measured something, so a server has served it.
+    /// Measured something, so a server has served it.
     pub(crate) has_result: bool,
 }
 

@@ -107,7 +107,7 @@ pub enum Answer {
     Ready {
         /// `PROTOCOL_VERSION` of the agent.
         version: u32,
-        /// Its program and version.
+        /// The program and version.
         tool: String,
         /// Facts about its host.
         environment: Map<String, Value>,
@@ -136,7 +136,7 @@ pub enum Answer {
     Measured {
         /// Number of the order.
         id: u64,
-        /// Its document, with one case and without time series.
+        /// The document, with one case and without time series.
         run: Box<Run>,
     },
     /// The order was not carried out.

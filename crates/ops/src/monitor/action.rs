@@ -46,7 +46,7 @@ const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs
 /// How often a running command is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Of the error output of a failed command its end is quoted, up to this length.
+/// Quoted length of the error output of a failed command, from its end.
 const MAX_QUOTED_BYTES: usize = 300;
 
 /// The head of a response may have this length.
@@ -211,7 +211,7 @@ impl<'a> Running<'a> {
         Ok(Running { child, input, errors, message, said: Vec::new() })
     }
 
-    /// Its status, or `None` if it was killed after this time, with all that it started in its process group.
+    /// The status, or `None` if it was killed after this time, with all that it started in its process group.
     fn end_within(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         let until = Instant::now() + timeout;
         loop {

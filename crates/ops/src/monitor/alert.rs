@@ -147,7 +147,7 @@ impl Rule {
 /// What follows from a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expectation {
-    /// Of the cumulative sum.
+    /// Threshold of the cumulative sum.
     threshold: u32,
     /// Mean time until a change to the share of the rule is noticed, the wait for the end of a slice included.
     pub delay: Duration,

@@ -14,7 +14,7 @@ const DAY_S: i64 = 86_400;
 pub(super) struct EarlierTests {
     /// When the last one began.
     pub(crate) last: Option<Timestamp>,
-    /// Those of this day (UTC), if there is a budget.
+    /// Runs of this day (UTC), if there is a budget.
     pub(crate) today: Vec<Run>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct DayBudget {
     limit: Option<u64>,
     day: i64,
     spent: u64,
-    /// Of the last test: the next one takes as much.
+    /// Bytes of the last test: the next one takes as much.
     per_test: u64,
 }
 

@@ -18,9 +18,9 @@ const CELLS_PER_DECADE: f64 = 24.0;
 /// A time that the page can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistorySpan {
-    /// Its name on the page and in requests.
+    /// The name on the page and in requests.
     pub name: &'static str,
-    /// Its length in seconds.
+    /// The length in seconds.
     pub seconds: i64,
     /// The length of a column in seconds.
     pub column: i64,

@@ -32,7 +32,7 @@ pub struct MetricFamily {
     pub help: &'static str,
     /// What its samples are.
     pub kind: FamilyKind,
-    /// Its samples, each with other labels.
+    /// The samples, each with other labels.
     pub samples: Vec<MetricSample>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> LabelledLink<'a> {
 /// A family of each link: its name, kind and help, and what each link has of it.
 type LinkFamily = (&'static str, FamilyKind, &'static str, fn(&LabelledLink) -> Vec<MetricSample>);
 
-/// Those of links that are probed.
+/// Families of links that are probed.
 const OF_PROBES: [LinkFamily; 5] = [
     (
         "linkgauge_latency_seconds",
@@ -176,7 +176,7 @@ const OF_PROBES: [LinkFamily; 5] = [
     }),
 ];
 
-/// Those of all links.
+/// Families of all links.
 const OF_ALL: [LinkFamily; 3] = [
     (
         "linkgauge_up",

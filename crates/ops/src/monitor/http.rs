@@ -140,7 +140,7 @@ struct SiteServerState {
 struct Clients {
     count: usize,
     last_number: u64,
-    /// Those that have not sent their request yet, in the order of their arrival.
+    /// Connections that have not sent their request yet, in the order of their arrival.
     waiting: VecDeque<(u64, AbortHandle)>,
 }
 

@@ -138,7 +138,7 @@ pub trait MonitorObserver: Sync {
 pub struct WatchState {
     /// Name of the watch.
     pub name: String,
-    /// Its endpoint, as typed.
+    /// The endpoint, as typed.
     pub endpoint: String,
     /// What the remote speaks, `auto` until it is known.
     pub protocol: String,

@@ -32,7 +32,7 @@ pub enum LinkHealth {
     Alarm,
     /// The last probes have no reply, or the last test failed.
     Down,
-    /// It replies.
+    /// Replies.
     Up,
     /// Nothing was measured yet.
     Unknown,
@@ -65,7 +65,7 @@ impl LinkHealth {
 pub struct LinkView {
     /// Name of the watch.
     pub name: String,
-    /// Its endpoint, as typed.
+    /// The endpoint, as typed.
     pub endpoint: String,
     /// What the remote speaks.
     pub protocol: String,

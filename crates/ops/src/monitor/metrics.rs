@@ -70,7 +70,7 @@ impl MetricsFormat {
         Some((format, quality))
     }
 
-    /// Its media type.
+    /// The media type.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
             MetricsFormat::PlainText => PLAIN_TEXT_TYPE,

@@ -38,7 +38,7 @@ pub struct Notice {
     pub at: Timestamp,
     /// Name of the watch.
     pub link: String,
-    /// Its endpoint, as typed.
+    /// The endpoint, as typed.
     pub endpoint: String,
     /// The rule of an alarm, as written.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub struct Notice {
 pub struct MinuteFigures {
     /// Probes that were due.
     pub probes: u64,
-    /// Those without a reply.
+    /// Probes without a reply.
     pub lost: u64,
     /// Median round trip in ns over all probes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ pub struct AlarmCause {
     pub name: &'static str,
     /// What is known.
     pub verdict: CauseVerdict,
-    /// Its part of the median round trip, in ns.
+    /// The part of the median round trip, in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
     /// What to do about it.

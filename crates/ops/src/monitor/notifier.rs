@@ -23,7 +23,7 @@ const MAX_EVENTS: usize = 1000;
 pub(super) struct Notifier<'a> {
     pub(crate) watches: &'a [Watch],
     pub(crate) actions: &'a [Action],
-    /// Its cancel flag ends an explanation, and the retries of an action.
+    /// The cancel flag ends an explanation, and the retries of an action.
     pub(crate) dialer: Dialer,
     /// Shared secret of servers that require one.
     pub(crate) token: Option<String>,

@@ -79,9 +79,9 @@ impl Push {
 /// Why points were not taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PushError {
-    /// They can be sent again.
+    /// The receiver did not answer: the metrics can be sent again.
     Unreachable(String),
-    /// They would be refused again.
+    /// The receiver refused: it would refuse the metrics again.
     Refused(String),
 }
 

@@ -10,7 +10,7 @@ use super::protobuf::ProtobufMessage;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WriteRequest {
     pub(super) body: Vec<u8>,
-    /// Its number of points.
+    /// The number of points.
     pub(super) points: u64,
 }
 

@@ -43,11 +43,11 @@ const SCRIPT: &str = include_str!("site/page.js");
 /// A page: its media type, the policy for its content, and the content.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// Its media type.
+    /// The media type.
     pub(crate) media_type: &'static str,
-    /// Its content security policy.
+    /// The content security policy.
     pub policy: Arc<str>,
-    /// Its content.
+    /// The content.
     pub body: Bytes,
 }
 
@@ -79,7 +79,7 @@ pub enum Lookup {
     },
     /// The page of a run.
     Run {
-        /// Its id.
+        /// The id.
         id: String,
     },
 }

@@ -35,9 +35,9 @@ pub struct Slice {
     pub began: ClockSnapshot,
     /// The date at its end.
     pub ended: Timestamp,
-    /// Its probes.
+    /// The probes.
     pub window: Window,
-    /// Of each probe in order: the time of its reply in ns, or `None` without one.
+    /// Result of each probe in order: the time of its reply in ns, or `None` without one.
     pub probes: Vec<Option<u64>>,
     /// The link could not be opened, or broke.
     pub failure: Option<String>,

@@ -26,7 +26,7 @@ pub(super) struct TwinFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Twin {
-    /// Its name within the study.
+    /// The name within the study.
     pub name: String,
     /// What it is, in a few words.
     pub is: String,
@@ -42,7 +42,7 @@ pub struct Twin {
     /// Figures that it does not explain.
     #[serde(default)]
     misses: Vec<Miss>,
-    /// Its parameters, fitted to published figures.
+    /// The parameters, fitted to published figures.
     #[serde(default)]
     pub parameters: toml::Table,
     /// Values that come from a standard, or from another twin.
@@ -84,9 +84,9 @@ pub enum TwinModel {
     DeviceServer(DeviceServerTwin),
     /// A serial adapter that packs the data of its line before it sends them over a radio.
     Adapter {
-        /// It sends after this time of silence.
+        /// Sends after this time of silence.
         silence: Span,
-        /// It sends after this number of bytes.
+        /// Sends after this number of bytes.
         length: u32,
         /// Rate of the radio, in bits per second of the line, start and stop bits included.
         ceiling: BitRate,
@@ -112,7 +112,7 @@ pub enum TwinModel {
         frame: Span,
         /// A share of the round trips takes this much longer.
         spike: Span,
-        /// That share.
+        /// Share of the spikes.
         spike_share: Share,
     },
     /// Nodes that send each other messages.
@@ -121,7 +121,7 @@ pub enum TwinModel {
     Board {
         /// Rate of the line; absent: none limits.
         line: Option<BitRate>,
-        /// Its processor needs this time to send a byte.
+        /// The processor needs this time to send a byte.
         send_byte: Option<ByteTime>,
         /// Each receive call takes this time.
         receive_call: Option<Span>,
@@ -148,7 +148,7 @@ pub struct DeviceServerTwin {
     pub line_load: Option<Share>,
     /// The line rests for this time after each full block.
     pub drain_pause: Option<Span>,
-    /// It does so from this rate of the line on.
+    /// Does so from this rate of the line on.
     pub drain_from: Option<BitRate>,
 }
 
@@ -216,9 +216,9 @@ pub struct TwinFigure<'a> {
     pub case: PlannedCase,
     /// The published value.
     pub published: f64,
-    /// It determined the parameters of the twin.
+    /// Determined the parameters of the twin.
     pub is_fitted: bool,
-    /// It prints another figure again: in another unit, or in another table.
+    /// Prints another figure again: in another unit, or in another table.
     pub(crate) is_repeat: bool,
     /// Why the twin misses it, if it does and that is known.
     pub miss: Option<&'a str>,
@@ -338,17 +338,17 @@ impl TwinFigure<'_> {
         &self.figure.table
     }
 
-    /// Its row in the table.
+    /// The row in the table.
     pub fn row(&self) -> &str {
         &self.figure.row
     }
 
-    /// Its column in the table.
+    /// The column in the table.
     pub fn column(&self) -> &str {
         &self.figure.column
     }
 
-    /// Its unit.
+    /// The unit.
     pub fn unit(&self) -> &str {
         &self.figure.unit
     }

@@ -76,7 +76,7 @@ pub(super) struct Proof {
     pub(super) pairs: Vec<(f64, f64)>,
     /// What the cause costs: the shortening by the switch, or the slope times the size; in ns.
     pub(super) cost_ns: f64,
-    /// Its 95 % interval.
+    /// The 95 % interval.
     pub(super) cost_interval_ns: Option<Interval>,
     /// p-value of the pairs, corrected for the number of suspects. `None` for sizes.
     pub(super) p: Option<f64>,
@@ -93,7 +93,7 @@ pub struct DoseResponse {
     pub points: Vec<[f64; 2]>,
     /// Time in ns that each unit of the value costs: of a byte, or of a ns.
     pub slope: f64,
-    /// Its 95 % interval.
+    /// The 95 % interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slope_interval: Option<Interval>,
 }

@@ -248,7 +248,7 @@ pub(super) fn is_near_timer(cause: &Cause, median_ns: f64) -> bool {
 /// Latency that grows with the pause before the request.
 struct IdleDelay {
     sighting: Sighting,
-    /// Its length.
+    /// The length.
     delay_ns: f64,
 }
 
@@ -301,7 +301,7 @@ struct SlowRequests {
     ends_ms: Vec<f64>,
 }
 
-/// Of these samples; `usual_ns` more are not slow. `factor`: a higher limit. Times are since `origin`.
+/// Finds the slow requests in these samples; `usual_ns` more are not slow. `factor`: a higher limit. Times are since `origin`.
 fn slow_requests(samples: &[Sample], origin: Time, usual_ns: f64, factor: f64) -> Option<SlowRequests> {
     let latencies: Vec<f64> = samples.iter().map(|sample| sample.service_ns() as f64).collect();
     let median = stats::median(&latencies)?;
@@ -356,7 +356,7 @@ fn pause_period(ends_ms: &[f64], longest_ms: f64, level: f64) -> Option<Grid> {
 }
 
 impl SlowRequests {
-    /// Those of both blocks.
+    /// Adds the slow requests of another block.
     fn and(&self, other: &SlowRequests) -> SlowRequests {
         SlowRequests {
             count: self.count + other.count,

@@ -117,7 +117,7 @@ fn hosts(pair: &PairFigures) -> [u32; 2] {
     [pair.pair.from, pair.pair.to]
 }
 
-/// Of the rate, as factors.
+/// Parts of the rate, as factors.
 fn rate_parts(mesh: &MeshResult, pairs: &[PairFigures], pair: &PairFigures) -> Option<Parts> {
     let logarithm = |pair: &PairFigures| pair.rate().filter(|rate| *rate > 0.0).map(|rate| -rate.ln());
     let values: Vec<([u32; 2], f64)> =
@@ -137,7 +137,7 @@ fn rate_parts(mesh: &MeshResult, pairs: &[PairFigures], pair: &PairFigures) -> O
     })
 }
 
-/// Of the median round trip, as times. Round trips under load have no part.
+/// Parts of the median round trip, as times. Round trips under load have no part.
 fn time_parts(mesh: &MeshResult, pairs: &[PairFigures], pair: &PairFigures) -> Option<Parts> {
     let quiet = pairs.iter().filter(|pair| !pair.is_under_load());
     let values: Vec<([u32; 2], f64)> =

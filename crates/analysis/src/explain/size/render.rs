@@ -102,7 +102,7 @@ impl SizeFit {
         line
     }
 
-    /// Its case numbers: `4–7`, or `1, 4 … 13`. `None` for a published table.
+    /// The case numbers: `4–7`, or `1, 4 … 13`. `None` for a published table.
     pub(crate) fn case_numbers(&self) -> Option<String> {
         let mut cases: Vec<usize> = self.rows.iter().filter_map(|row| row.sample.case).collect();
         cases.sort_unstable();

@@ -22,7 +22,7 @@ pub struct DownloadRow {
     pub(crate) round_trip_ns: f64,
     /// Measured in the same run; otherwise the configured delay of the link.
     pub(crate) round_trip_measured: bool,
-    /// Of the link from the remote.
+    /// Configured rate of the link from the remote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) configured_bps: Option<f64>,
     /// Rate of the payload.

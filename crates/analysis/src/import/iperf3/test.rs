@@ -31,7 +31,7 @@ pub(super) struct TestDocument {
     pub(super) intervals: Vec<Value>,
     pub(super) end: Value,
     pub(super) error: Value,
-    /// Its events are mixed with those of another test.
+    /// The events are mixed with those of another test.
     pub(super) is_mixed: bool,
 }
 

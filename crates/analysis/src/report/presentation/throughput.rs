@@ -110,7 +110,7 @@ fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
     rate.map_or(ABSENT.to_owned(), print)
 }
 
-/// Of client and server: `98+63 %`.
+/// CPU shares of client and server: `98+63 %`.
 fn format_cpu_shares(case: &CaseResult) -> String {
     let percent = |share: f64| format!("{:.0}", 100.0 * share);
     let Some((client, server)) = case.cpu_shares().filter(|_| sends_messages(case)) else {

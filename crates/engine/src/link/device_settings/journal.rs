@@ -29,9 +29,9 @@ const FOLDER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The folder of the journals. One process at a time has it open, so that none restores what another begins to change.
 pub struct RestoreFolder {
     path: PathBuf,
-    /// Its lock ends when it is closed.
+    /// The lock ends when it is closed.
     folder: File,
-    /// Of the file system with the settings.
+    /// Root of the file system with the settings.
     root: PathBuf,
 }
 

@@ -37,7 +37,7 @@ impl Doorbell {
         !self.is_watched.swap(true, SeqCst)
     }
 
-    /// It rings no more. Returns whether it did before.
+    /// Rings no more. Returns whether it did before.
     pub(crate) fn stop_watching(&self) -> bool {
         self.is_watched.swap(false, SeqCst)
     }

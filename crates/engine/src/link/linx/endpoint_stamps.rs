@@ -31,7 +31,7 @@ struct StampedEndpoint {
     address: u32,
     /// The number of its next message.
     next_message: u32,
-    /// Not yet read by the owner of the endpoint.
+    /// Stamps that the owner of the endpoint has not read yet.
     stamps: SendStamps,
 }
 

@@ -208,7 +208,7 @@ fn main_word(next: u32, id: u8, size: usize) -> [u8; 4] {
 /// Whether a frame requests an acknowledgement, as the bit of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRequest {
-    /// It requests none.
+    /// Requests none.
     None = 0,
     /// The receiver acknowledges at once.
     Wanted = 1,

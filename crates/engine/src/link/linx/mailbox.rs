@@ -51,7 +51,7 @@ pub(crate) struct Mailbox {
     is_partner_gone: AtomicBool,
     /// Reads by the owner since its last own message that served only other endpoints.
     reads_for_others: AtomicU32,
-    /// Of the handles whose owners wait for a doorbell, and whether there are any.
+    /// Doorbells of the handles whose owners wait, and whether there are any.
     doorbells: Mutex<Vec<Arc<Doorbell>>>,
     has_doorbells: AtomicBool,
 }

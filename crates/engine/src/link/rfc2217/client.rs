@@ -22,7 +22,7 @@ const MAX_SIGNATURE_CHARS: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettingsScope {
     All,
-    /// Those that differ from the effective ones.
+    /// Settings that differ from the effective ones.
     Changed,
 }
 

@@ -62,7 +62,7 @@ pub(crate) enum TelnetEvent<'a> {
     Negotiation(TelnetVerb, u8),
     /// A sub-negotiation starts: earlier data can be handled first.
     SubnegotiationStart,
-    /// Its option and its content, with FF no longer doubled.
+    /// The option and its content, with FF no longer doubled.
     Subnegotiation(u8, &'a [u8]),
 }
 

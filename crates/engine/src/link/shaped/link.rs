@@ -270,7 +270,7 @@ impl Link for ShapedLink {
         self.inner.facts()
     }
 
-    /// That of the inner link: bytes in flight on the path count as received.
+    /// Status of the inner link: bytes in flight on the path count as received.
     fn status(&self) -> LinkStatus {
         self.inner.status()
     }

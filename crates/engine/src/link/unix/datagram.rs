@@ -298,7 +298,7 @@ impl Link for UnixDatagramLink {
 
 /// How clients of the path get sockets of their own.
 struct UnixFamily {
-    /// Of the listening socket.
+    /// Address of the listening socket.
     address: SockAddr,
     options: Options,
     clock: Clock,

@@ -227,7 +227,7 @@ impl Service for Iperf3Service {
         Some(self.registry.memory.clone())
     }
 
-    /// Those of a control connection; a stream charges its own when it has joined its test.
+    /// Bytes of a control connection; a stream charges its own when it has joined its test.
     fn connection_bytes(&self, _caps: &Caps) -> usize {
         CONTROL_BYTES
     }

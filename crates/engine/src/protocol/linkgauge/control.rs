@@ -61,7 +61,7 @@ pub(super) struct OpenedSession {
     pub(super) session_id: u64,
     pub(super) key: Vec<u8>,
     pub(super) environment: Map<String, Value>,
-    /// Of the first request.
+    /// Round trip of the first request.
     pub(super) round_trip: Duration,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct GreetedConnection {
 }
 
 impl GreetedConnection {
-    /// Its name among the connections of a run.
+    /// The name among the connections of a run.
     pub(crate) fn cache_name(endpoint: &Endpoint) -> String {
         format!("greeted {endpoint}")
     }

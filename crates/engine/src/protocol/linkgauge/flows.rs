@@ -59,7 +59,7 @@ pub(crate) struct FlowMaker<'a> {
     endpoint_index: usize,
     /// Flows made so far.
     made: u32,
-    /// Of a load that carries probes.
+    /// Parties of a load that carries probes.
     probed: Option<ConnectionParties>,
     /// Where both hosts follow common time.
     pub(crate) common_time: Option<CommonTime>,

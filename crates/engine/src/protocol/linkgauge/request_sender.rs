@@ -101,6 +101,6 @@ pub(crate) enum ParsedInput<T> {
     Skip {
         used: usize,
     },
-    /// Not a reply to the request.
+    /// Input that is no reply to the request.
     Unexpected(T),
 }

@@ -77,7 +77,7 @@ impl Service for LinkgaugeService {
         Some(self.registry.memory.clone())
     }
 
-    /// Those of an identified connection; flows and echoes are charged when they begin.
+    /// Bytes of an identified connection; flows and echoes are charged when they begin.
     fn connection_bytes(&self, caps: &Caps) -> usize {
         CONNECTION_STATE_BYTES + if caps.framing == Framing::Message { receive_bytes(caps) } else { 0 }
     }
@@ -145,7 +145,7 @@ struct LinkgaugeConnection {
 }
 
 enum LinkgaugeConnectionState {
-    /// Not identified yet.
+    /// Has not been identified yet.
     Unidentified,
     /// The control connection of a client; `None` until it has opened a session.
     Control {

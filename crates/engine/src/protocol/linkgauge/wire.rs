@@ -411,11 +411,11 @@ pub enum SessionReply {
     /// The control connection has been silent for a while, and devices on the path may not forget it. Not a reply to a request:
     /// its number is 0.
     Alive(MovedBytes),
-    /// Not all flows have ended; request again. Data still arrives as long as the byte count changes.
+    /// Flows have not ended; request again. Data still arrives as long as the byte count changes.
     Pending {
         /// Payload bytes moved so far, including the warm-up.
         bytes: u64,
-        /// Those of the measurement.
+        /// Bytes of the measurement.
         #[serde(flatten)]
         measured: MovedBytes,
     },

@@ -30,7 +30,7 @@ pub(crate) struct DatagramClient {
     pub(crate) received_packets: AtomicU64,
     /// A link to send on exists: its first datagram has arrived.
     pub(crate) is_reachable: AtomicBool,
-    /// It has announced datagrams and not yet requested their count.
+    /// Has announced datagrams and not yet requested their count.
     pub(crate) has_announced: AtomicBool,
     /// Size of the requested datagrams; 0: none.
     requested_bytes: AtomicU32,
@@ -123,7 +123,7 @@ impl Drop for RegisteredClient {
 /// Counts the datagrams of a client, and sends the requested ones.
 pub(crate) struct DatagramParty {
     client: Arc<DatagramClient>,
-    /// It may send the requested datagrams.
+    /// May send the requested datagrams.
     may_send: bool,
     limits: ServerLimits,
     caps: Caps,

@@ -35,7 +35,7 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct NetioService {
     limits: ServerLimits,
     clients: Arc<ClientRegistry>,
-    /// Its streams carry the commands for datagrams.
+    /// The streams carry the commands for datagrams.
     has_datagrams: bool,
 }
 
@@ -82,7 +82,7 @@ impl Service for NetioService {
         if self.clients.find(from).is_some() { Admission::Open } else { Admission::Drop }
     }
 
-    /// Its clients send from the number of the server's port. A stream vouches for them.
+    /// The clients send from the number of the server's port. A stream vouches for them.
     fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
@@ -122,7 +122,7 @@ struct NetioConnection {
     direction_began: Option<Time>,
     /// For the stream of a datagram test.
     registered_client: Option<RegisteredClient>,
-    /// Its count of datagrams when the stream was last seen silent.
+    /// The count of datagrams when the stream was last seen silent.
     seen_packets: u64,
 }
 

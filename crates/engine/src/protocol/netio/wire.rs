@@ -104,7 +104,7 @@ pub enum DialectGuess {
     Undecided,
     /// A client of this dialect.
     Known(NetioDialect),
-    /// Not a NETIO client.
+    /// The sender is no NETIO client.
     NotNetio,
 }
 

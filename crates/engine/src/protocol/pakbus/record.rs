@@ -12,7 +12,7 @@ pub struct RecordBlock {
     pub table: u16,
     /// Number of its first record.
     pub first_record: u32,
-    /// Its records, or a part of one.
+    /// The records, or a part of one.
     pub content: BlockContent,
 }
 

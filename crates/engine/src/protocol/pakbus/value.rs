@@ -44,7 +44,7 @@ pub enum FieldValue {
     Text(String),
     /// A time of the logger's clock.
     Time(LoggerTime),
-    /// Of an unsupported type.
+    /// Bytes of an unsupported type.
     Raw(Vec<u8>),
 }
 

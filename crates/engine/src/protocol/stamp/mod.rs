@@ -174,7 +174,7 @@ struct LastReply(AtomicU64);
 
 impl LastReply {
     const PRESENT_FLAG: u64 = 1 << 32;
-    /// It had valid times.
+    /// Had valid times.
     const TIMES_FLAG: u64 = 1 << 33;
 
     fn record(&self, reply: &ReflectorPacket) {
@@ -243,7 +243,7 @@ pub(crate) struct StampCodec {
     now: Time,
     server_timestamps: Option<ServerTimestamps>,
     last_reply: Arc<LastReply>,
-    /// That of the time of day here, if it is synchronised.
+    /// Error of the time of day here, if it is synchronised.
     local_error: Option<ClockError>,
     common_time: Option<CommonTime>,
 }

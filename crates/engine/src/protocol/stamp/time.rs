@@ -85,13 +85,13 @@ impl ClockError {
 pub struct ErrorEstimate(pub u16);
 
 impl ErrorEstimate {
-    /// Not known to be synchronised, with an unknown error: the largest value that can be encoded.
+    /// A clock that may not be synchronised, with an unknown error: the largest value that can be encoded.
     pub(crate) const UNKNOWN: ErrorEstimate = ErrorEstimate(0x3fff);
 
     const SYNCHRONISED: u16 = 1 << 15;
     const PTP: u16 = 1 << 14;
 
-    /// Of a clock with this largest error in nanoseconds, rounded up. `None`: it is not synchronised.
+    /// Estimate of a clock with this largest error in nanoseconds, rounded up. `None`: it is not synchronised.
     pub(crate) fn from_error_ns(error_ns: Option<u64>) -> ErrorEstimate {
         let Some(error_ns) = error_ns else { return ErrorEstimate::UNKNOWN };
         // In units of 2⁻³² s.

@@ -15,7 +15,7 @@ pub(super) struct IdleRecords {
     before: Option<Recorder>,
     recovery_ns: Option<u64>,
     recovery_series: Vec<SeriesEntry>,
-    /// Of the probes of the first repetition.
+    /// Queueing delays of the probes of the first repetition.
     queueing: Vec<QueueingDelay>,
 }
 

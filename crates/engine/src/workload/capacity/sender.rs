@@ -43,7 +43,7 @@ pub struct CapacitySender {
     /// Datagrams back to back; only their headers change.
     datagrams: Vec<u8>,
     datagram_bytes: usize,
-    /// Of the last datagram.
+    /// Number of the last datagram.
     number: u64,
     next_due: Option<Time>,
     next_check: Time,

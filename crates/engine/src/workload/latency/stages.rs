@@ -40,7 +40,7 @@ struct RoundTrip {
     sequence: u64,
     /// Whether the slot holds a round trip that is not recorded yet.
     is_open: bool,
-    /// Its own stamps are complete.
+    /// The own stamps are complete.
     is_noted: bool,
     queued: Option<Time>,
     departed: Option<Time>,
@@ -62,7 +62,7 @@ pub(crate) struct StageTracker {
     sent_requests: u64,
     /// The stamps of a request should be there.
     must_read: bool,
-    /// Of the flow, where another thread prints each reply.
+    /// Log of the flow's replies, where another thread prints each of them.
     reply_log: Option<Arc<ReplyLog>>,
 }
 

@@ -37,9 +37,9 @@ pub fn trimmed_mean_ns(times_ns: &mut [u64]) -> Option<f64> {
 /// Round trips per minute, of probes beside the load and of probes on its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RoundTripsPerMinute {
-    /// Of probes on a connection without load.
+    /// Round trips per minute of probes on a connection without load.
     pub(crate) foreign: Option<f64>,
-    /// Of probes on the connections of the load.
+    /// Round trips per minute of probes on the connections of the load.
     pub(crate) own: Option<f64>,
 }
 

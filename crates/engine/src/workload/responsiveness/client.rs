@@ -19,9 +19,9 @@ use linkgauge_model::sample::{Recorder, Sample};
 pub(crate) struct LoadConnection {
     /// The state of the case.
     pub(crate) state: Arc<LoadState>,
-    /// Its probes.
+    /// The probes.
     pub(crate) load_probes: Arc<LoadProbes>,
-    /// Its number, from 0.
+    /// The number, from 0.
     pub(crate) index: u32,
     /// Time between its probes.
     pub(crate) probe_interval: Duration,

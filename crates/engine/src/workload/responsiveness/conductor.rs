@@ -97,7 +97,7 @@ impl Conductor {
         }
     }
 
-    /// Of the replies from `from` until before `to`.
+    /// Round trips per minute of the replies from `from` until before `to`.
     fn round_trips_per_minute(&mut self, from: Time, to: Time) -> RoundTripsPerMinute {
         let [foreign, own] = [&self.state.foreign_probes, &self.state.own_probes].map(|log| {
             log.read_into(&mut self.times_ns, from, to);

@@ -394,7 +394,7 @@ struct AnchorIndex {
 
 /// At most a quarter full, to keep collisions rare.
 const INDEX_SLOTS: usize = 1 << 18;
-/// Not a valid position: the period is shorter.
+/// A free slot. No position has this value: the period is shorter.
 const FREE_SLOT: u16 = u16::MAX;
 
 impl std::fmt::Debug for AnchorIndex {

@@ -96,7 +96,7 @@ struct SinkEnd {
 #[derive(Default)]
 struct WarmUpCounts {
     passed: u64,
-    /// Of those.
+    /// Missing messages among them.
     missing: u64,
 }
 

@@ -16,11 +16,11 @@ pub(super) struct AgentBudget {
 
 #[derive(Debug, Default)]
 struct BudgetUse {
-    /// Of the tests that run.
+    /// Rate of the tests that run.
     bits_per_second: f64,
-    /// Of the tests that run.
+    /// Bytes of the tests that run.
     reserved_bytes: u64,
-    /// Of the tests that have ended.
+    /// Bytes of the tests that have ended.
     moved_bytes: u64,
 }
 

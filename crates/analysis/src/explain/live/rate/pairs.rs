@@ -53,7 +53,7 @@ impl RateReading {
 #[derive(Debug, Default)]
 pub(super) struct RateSequence {
     pub(super) baseline: Vec<RateReading>,
-    /// Of each test, one entry for each round; `None` if the block failed.
+    /// Results of each test, one entry for each round; `None` if the block failed.
     pub(super) tests: Vec<Vec<Option<RateReading>>>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,

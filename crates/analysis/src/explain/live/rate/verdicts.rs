@@ -168,7 +168,7 @@ type CauseDecision = (&'static str, CauseVerdict, Vec<RateKnob>);
 
 /// The outcomes of the tests, and what else is known.
 struct Outcomes<'a> {
-    /// Of each test that was made.
+    /// Response of each test that was made.
     of: &'a dyn Fn(RateKnob) -> Option<RateResponse>,
     lower: LowerLoad,
     counted: &'a [&'static str],

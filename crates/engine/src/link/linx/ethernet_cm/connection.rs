@@ -652,7 +652,7 @@ pub struct ReceivedMessage<'a> {
     pub(crate) destination: u32,
     /// The kernel's stamp of the frame that completed it.
     pub(crate) arrived: Option<Time>,
-    /// Its content.
+    /// The content.
     pub bytes: &'a [u8],
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct ServerStream {
     batch: Batch,
     /// The reply to the last hello, until it is sent.
     reply: Option<[u8; 4]>,
-    /// It has identified its test and received the confirmation.
+    /// Has identified its test and received the confirmation.
     is_identified: bool,
-    /// Its link is configured for the stream, and the test has counted it.
+    /// The link is configured for the stream, and the test has counted it.
     is_set_up: bool,
     is_ready: bool,
     stream: Option<Box<TestStream>>,

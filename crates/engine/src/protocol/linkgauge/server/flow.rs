@@ -53,7 +53,7 @@ pub(crate) struct ServerFlow {
     reads_thread: bool,
     /// The counters of the flow's thread when it began, if the client asked for evidence.
     thread_before: Option<ThreadCounters>,
-    /// That of an echo; those of a session have charged theirs.
+    /// Charge of an echo; a session has charged its flows.
     _memory: Option<MemoryCharge>,
 }
 

@@ -39,7 +39,7 @@ const MAX_UNSOLICITED_REPLIES: usize = 16;
 pub(crate) struct ReceiveStats {
     /// Complete replies to commands.
     replies: u64,
-    /// Those of them that reply to a hello.
+    /// Replies to a hello among them.
     greetings: u64,
     /// Address of another logger that sent messages.
     other_node: Option<u16>,
@@ -61,7 +61,7 @@ pub(crate) struct NoReplyError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandState {
-    /// Not before this instant.
+    /// Waits for this instant.
     Queued(Time),
     Sending,
     /// Waits for the reply until this instant.
