@@ -1,4 +1,4 @@
-//! Files that SQLite would use beside a database, and that another user can have put there.
+//! Files that SQLite would use as a database or beside it, and that another user can have put there.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,24 @@ use std::path::{Path, PathBuf};
 pub struct PlantedFile(pub PathBuf);
 
 /// Refuses files that SQLite would roll back or write beside the database, if another user can have put them there: it follows
-/// links, and replays what such a file holds.
+/// links, and replays what such a file holds. Refuses a database that is a link of another user.
 ///
 /// # Errors
 ///
 /// Returns the first such file.
 pub fn check_companions(path: &Path) -> Result<(), PlantedFile> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_foreign = |facts: std::fs::Metadata| facts.is_symlink() && ![0, own].contains(&facts.uid());
+    if path.symlink_metadata().is_ok_and(is_foreign) {
+        return Err(PlantedFile(path.to_owned()));
+    }
     // SQLite resolves the path as well.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let database = path.metadata().ok();
     let may_own = |uid: u32| {
         // The system, and users who may write the database itself, leave a journal while they write it.
         uid == 0
-            || uid == rustix::process::geteuid().as_raw()
+            || uid == own
             || database.as_ref().is_some_and(|database| database.uid() == uid || database.mode() & 0o022 != 0)
     };
     for suffix in ["-journal", "-wal", "-shm"] {

@@ -134,8 +134,8 @@ pub enum StoreError {
     /// The id of a run cannot be part of a command or the name of a file.
     #[error("the id '{0}' is not that of a run: it has letters, digits and - _ . only, and at most 200")]
     InvalidId(String),
-    /// SQLite would use this file beside the store, and another user can have written it.
-    #[error("{}: the store cannot be opened: this file beside it is a link or belongs to another user. Remove it", .0.display())]
+    /// SQLite would use this file as the store or beside it, and another user can have put it there.
+    #[error("{}: the store cannot be opened: this file is a link or belongs to another user. Remove it", .0.display())]
     PlantedFile(PathBuf),
     /// The store has another run with this id.
     #[error("run {0}: another run of this id is in the store already: it was left as it is")]

@@ -93,6 +93,15 @@ fn planted_files_beside_the_store_are_refused() {
     // One of this user, as a killed process leaves it, is no reason.
     std::fs::write(format!("{}-journal", path.display()), "").unwrap();
     Store::open(&path).unwrap();
+    // So is a link to the store, unless another user has made it.
+    let link = directory.path().join("link");
+    symlink(&path, &link).unwrap();
+    Store::open(&link).unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
+        let error = Store::open(&link).unwrap_err();
+        assert!(matches!(&error, StoreError::PlantedFile(at) if *at == link), "{error}");
+    }
 }
 
 #[test]
