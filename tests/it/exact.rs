@@ -37,7 +37,7 @@ fn latency_is_twice_the_delay_at_every_percentile() {
         assert_eq!(counts(&case), (1000, 1000, 0));
         let latency = case.figures.times.latency_ns.unwrap();
         assert_eq!((latency.min, latency.max, latency.mean), (2_000_000, 2_000_000, 2e6));
-        assert_eq!(latency.standard_deviation, 0.0);
+        assert_eq!(latency.standard_deviation, Some(0.0));
         assert!(latency.percentiles.len() >= 11);
         assert!(latency.percentiles.values().all(|value| *value == Some(2_000_000)));
         assert_eq!(case.figures.times.jitter_ns, Some(0.0));

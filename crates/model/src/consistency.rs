@@ -25,6 +25,8 @@ struct Contradiction {
 enum LeftOut {
     /// A distribution.
     Times(TimesName),
+    /// The deviation of a distribution.
+    Deviation(TimesName),
     /// What was sent and lost.
     Losses,
     /// Where messages were lost.
@@ -147,6 +149,7 @@ impl LeftOut {
     fn clear(&self, figures: &mut Figures) {
         match self {
             LeftOut::Times(name) => name.clear(figures),
+            LeftOut::Deviation(name) => name.clear_deviation(figures),
             LeftOut::Losses => figures.counts.forget_losses(),
             LeftOut::LossPlaces => {
                 (figures.counts.receiver_socket_drops, figures.counts.network_lost) = (None, None);

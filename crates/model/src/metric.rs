@@ -312,7 +312,7 @@ fn distribution_value(distribution: &Distribution, name: &str) -> Option<f64> {
         "mean" => distribution.mean,
         "mean95" => distribution.mean_fastest_95_percent.unwrap_or(f64::INFINITY),
         "max" => distribution.max as f64,
-        "sd" => distribution.standard_deviation,
+        "sd" => distribution.standard_deviation?,
         percentile => distribution.percentiles.get(percentile)?.map_or(f64::INFINITY, |ns| ns as f64),
     })
 }

@@ -14,9 +14,11 @@ use std::sync::Arc;
 use hdrhistogram::Histogram;
 use jiff::Timestamp;
 
-use super::line_reader::{LineReader, quote};
+use super::line_reader::{LineReader, quote, unfinished_line};
 use super::samples::TimeUnit;
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
+};
 use encoding::HistogramFault;
 use intervals::LogDuration;
 use linkgauge_model::plan::Direction;
@@ -44,9 +46,10 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let unit = about.unit.unwrap_or(TimeUnit::Nanoseconds).nanoseconds();
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let mut tags: BTreeMap<String, TaggedCase> = BTreeMap::new();
-    let (mut started, mut first_start, mut total) = (None, None, 0u64);
+    let (mut started, mut first_start, mut total, mut is_cut_off) = (None, None, 0u64, false);
     while let Some(line) = lines.next_line()? {
-        let line = line.trim();
+        let line = line.trim().to_owned();
+        let line = line.as_str();
         if let Some(remark) = line.strip_prefix('#') {
             started = started.or_else(|| parse_start_time(remark));
             continue;
@@ -54,11 +57,9 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         if line.is_empty() || line.starts_with('"') {
             continue;
         }
-        let row = LogInterval::parse(line)
-            .map_err(|reason| format!("{} is no interval of an HdrHistogram log: {reason}", quote(line)));
-        let row = match row {
-            Ok(row) => row,
-            Err(what) => return Err(lines.error(what)),
+        let Some(row) = parse_row(line, &lines)? else {
+            is_cut_off = true;
+            continue;
         };
         total = total.saturating_add(row.histogram.len());
         if total > MAX_REQUESTS {
@@ -78,11 +79,12 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     if tags.is_empty() {
         return Err(format_error("no log of HdrHistogram: there is no interval with a value in it"));
     }
-    let mut warnings = vec![Warning::new(
+    let mut warnings: Vec<Warning> = is_cut_off.then(unfinished_line).into_iter().collect();
+    warnings.push(Warning::new(
         WarningCode::LossesUnknown,
         "the log does not count lost messages",
         "its figures describe the received replies only",
-    )];
+    ));
     if tags.values().any(|tagged| tagged.intervals.total_ns().is_none()) {
         warnings.push(Warning::new(
             WarningCode::Contradiction,
@@ -90,7 +92,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             "the second column should hold lengths in seconds",
         ));
     }
-    let cases: Vec<_> = tags.into_iter().map(|(tag, tagged)| tagged.into_case(&tag, about)).collect();
+    let cases: Vec<_> = tags.into_iter().map(|(tag, tagged)| tagged.into_case(&tag, about, unit)).collect();
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
         started: started.or_else(|| intervals::date_of_start(first_start?)),
@@ -98,6 +100,17 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         cases,
         warnings,
     }))
+}
+
+/// The interval in a line; `None` if the line is cut off.
+fn parse_row(line: &str, lines: &LineReader) -> Result<Option<LogInterval>, ImportError> {
+    match LogInterval::parse(line) {
+        Ok(row) => Ok(Some(row)),
+        Err(_) if lines.is_unfinished() => Ok(None),
+        Err(reason) => {
+            Err(lines.error(format!("{} is no interval of an HdrHistogram log: {reason}", quote(line))))
+        }
+    }
 }
 
 impl TaggedCase {
@@ -108,10 +121,11 @@ impl TaggedCase {
         }
     }
 
-    fn into_case(self, tag: &str, about: &ImportOptions) -> CaseResult {
-        let mut figures = self.recorder.latency_figures(&about.late_limits);
+    fn into_case(mut self, tag: &str, about: &ImportOptions, unit: f64) -> CaseResult {
+        let (mut figures, below) = below::resolved_figures(&mut self.recorder, &about.late_limits, unit);
         figures.counts.forget_losses();
         let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
+        case.warnings.extend(below);
         case.elapsed_ns = self.intervals.total_ns().unwrap_or(0);
         if !tag.is_empty() {
             case.endpoint = format!("{} {tag}", case.endpoint);

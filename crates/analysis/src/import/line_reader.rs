@@ -70,6 +70,13 @@ pub(crate) fn unfinished_line() -> Warning {
     )
 }
 
+/// The error of a file whose only line may be cut off.
+pub(crate) fn only_unfinished_line() -> ImportError {
+    ImportError::Format(
+        "its only line has no line end, so it may be cut off: import the whole output".to_owned(),
+    )
+}
+
 pub(crate) fn line_error(line: u64, what: String) -> ImportError {
     ImportError::Line { line, what }
 }

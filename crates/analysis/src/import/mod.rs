@@ -3,6 +3,7 @@
 //! Missing figures are not invented: summaries without samples yield only the figures they contain. Every file is
 //! treated as hostile: it is read in bounded memory and rejected with the number of the invalid line.
 
+mod below;
 mod hdr;
 mod iperf3;
 mod line_reader;

@@ -11,8 +11,10 @@ mod fping;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::line_reader::{LineReader, quote, unfinished_line};
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::line_reader::{LineReader, only_unfinished_line, quote, unfinished_line};
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
+};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Distribution, Warning, WarningCode};
@@ -45,9 +47,8 @@ struct PingTarget {
     /// Replies whose line has no time, or one that cannot be true, and the first of those.
     untimed: u64,
     impossible_time: Option<String>,
-    /// Replies of which only a limit is known, and the largest limit in ms.
-    limited: u64,
-    limit_ms: f64,
+    /// Largest limit of the replies of which only a limit is known.
+    limit_ns: Option<u64>,
     duplicates: u64,
     /// Requests of which a line says that they got no reply, and those of them that Windows counts as received.
     failed: u64,
@@ -79,9 +80,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         }
     }
     if targets.is_empty() && !warnings.is_empty() {
-        return Err(format_error(
-            "its only line has no line end, so it may be cut off: import the whole output",
-        ));
+        return Err(only_unfinished_line());
     }
     if targets.is_empty() {
         return Err(format_error(
@@ -127,8 +126,7 @@ impl PingTarget {
             lost_percent: None,
             untimed: 0,
             impossible_time: None,
-            limited: 0,
-            limit_ms: 0.0,
+            limit_ns: None,
             duplicates: 0,
             failed: 0,
             rejected: 0,
@@ -177,10 +175,9 @@ impl PingTarget {
     fn add_timed(&mut self, time: ReplyTime) {
         match time {
             ReplyTime::Is(milliseconds) => self.add_reply(milliseconds),
-            ReplyTime::Below(limit) => {
-                self.limited += 1;
-                self.limit_ms = self.limit_ms.max(limit);
-                self.add_reply(limit);
+            ReplyTime::Below(limit_ns) => {
+                self.limit_ns = self.limit_ns.max(Some(limit_ns));
+                self.add_reply(0.0);
             }
             ReplyTime::Missing => self.untimed += 1,
             ReplyTime::Impossible(text) => {
@@ -294,7 +291,8 @@ impl PingTarget {
             self.recorder.counts.lost = sent - received;
         }
         self.recorder.counts.duplicate = self.duplicates;
-        let mut figures = self.recorder.latency_figures(&about.late_limits);
+        let (mut figures, limited) =
+            below::latency_figures(&mut self.recorder, &about.late_limits, self.limit_ns);
         match counted {
             Ok((sent, received)) => (figures.counts.sent, figures.counts.received) = (sent, received),
             Err(_) => {
@@ -325,18 +323,19 @@ impl PingTarget {
         case.message_bytes = about.message_bytes.unwrap_or(self.message_bytes);
         if self.untimed > 0 {
             case.warnings.push(self.untimed_warning());
-        } else if self.limited > 0 {
-            case.warnings.push(limit_warning(self.limited, received, self.limit_ms));
+        } else if let Some(limit_ns) = self.limit_ns.filter(|_| received == replies) {
+            case.warnings.push(limit_warning(limited, received, limit_ns));
         }
         Ok((case, counted.err()))
     }
 }
 
 /// Only a limit of some times is known.
-fn limit_warning(limited: u64, received: u64, limit_ms: f64) -> Warning {
+fn limit_warning(limited: u64, received: u64, limit_ns: u64) -> Warning {
+    let limit = below::format_limit(limit_ns);
     let text = format!(
-        "{limited} of {received} times are known to be below {limit_ms} ms only and count as {limit_ms} ms, so the figures \
-         are upper bounds"
+        "{limited} of {received} times are known to be below {limit} only and count as {limit}, so the figures are upper \
+         bounds"
     );
     Warning::new(WarningCode::UpperBound, text, "measure short links with 'linkgauge latency icmp://HOST'")
 }
@@ -361,8 +360,9 @@ fn distribution([min, mean, max, deviation]: [f64; 4], count: u64) -> Option<Dis
         count,
         min: nanoseconds(min) as u64,
         mean: nanoseconds(mean),
-        standard_deviation: nanoseconds(deviation),
+        standard_deviation: Some(nanoseconds(deviation)),
         max: nanoseconds(max) as u64,
+        below_ns: None,
         mean_fastest_95_percent: None,
         percentiles: Default::default(),
         later_than_ms: Default::default(),
@@ -438,7 +438,8 @@ fn is_failure(line: &str) -> bool {
 #[derive(Debug, PartialEq)]
 enum ReplyTime {
     Is(f64),
-    Below(f64),
+    /// The limit, in ns.
+    Below(u64),
     Missing,
     /// The text of the time.
     Impossible(String),
@@ -459,19 +460,31 @@ fn time_of_reply(line: &str) -> Option<ReplyTime> {
         return Some(ReplyTime::Impossible(after.split(' ').next().unwrap_or(after).to_owned()));
     }
     let digits = after.find(|c: char| !c.is_ascii_digit() && !".,".contains(c)).unwrap_or(after.len());
-    let time = parse_decimal(&after[..digits])?;
-    let unit = after[digits..].trim_start();
-    let milliseconds = if unit.starts_with("ms") || unit.is_empty() {
-        time
+    let (number, unit) = (&after[..digits], after[digits..].trim_start());
+    let unit_ns = if unit.starts_with("ms") || unit.is_empty() {
+        1e6
     } else if unit.starts_with("us") || unit.starts_with('µ') {
-        time / 1e3
+        1e3
     } else {
-        time * 1e3
+        1e9
     };
-    Some(match name.ends_with('<') {
-        _ if milliseconds >= MAX_LATENCY_MS => ReplyTime::Impossible(after.to_owned()),
-        true => ReplyTime::Below(milliseconds),
-        false => ReplyTime::Is(milliseconds),
+    let time = parse_time(number, unit_ns)?;
+    Some(match (name.ends_with('<'), time) {
+        (true, ReplyTime::Is(milliseconds)) if milliseconds < MAX_LATENCY_MS => {
+            ReplyTime::Below((milliseconds * 1e6).round() as u64)
+        }
+        (true, ReplyTime::Is(_)) => ReplyTime::Impossible(after.to_owned()),
+        (_, time) => time,
+    })
+}
+
+/// The time of a reply. A time of 0 is below the last digit of its text.
+fn parse_time(number: &str, unit_ns: f64) -> Option<ReplyTime> {
+    let milliseconds = parse_decimal(number)? * unit_ns / 1e6;
+    Some(match below::limit_ns(below::step_ns(number, unit_ns)) {
+        _ if milliseconds > 0.0 => ReplyTime::Is(milliseconds),
+        Some(limit) => ReplyTime::Below(limit),
+        None => ReplyTime::Impossible(number.to_owned()),
     })
 }
 

@@ -6,8 +6,10 @@ use std::io::BufRead;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::line_reader::{LineReader, quote};
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::line_reader::{LineReader, only_unfinished_line, quote, unfinished_line};
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
+};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{Warning, WarningCode};
@@ -121,40 +123,61 @@ fn invalid_latency(line: &str) -> String {
     }
 }
 
+/// The samples of a file.
+struct SampleLog {
+    recorder: Recorder,
+    order: OrderCheck,
+    /// The finest step between two numbers, in ns.
+    step_ns: f64,
+    is_cut_off: bool,
+}
+
+fn read_lines(file: &mut dyn BufRead, unit_ns: f64, marker: Option<&str>) -> Result<SampleLog, ImportError> {
+    let mut lines = LineReader::new(file, MAX_LINE_BYTES);
+    let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+    let mut log = SampleLog { recorder, order: OrderCheck::default(), step_ns: unit_ns, is_cut_off: false };
+    while let Some(line) = lines.next_line()? {
+        let line = line.trim().to_owned();
+        let line = line.as_str();
+        let is_lost = marker.is_some_and(|marker| is_same_value(marker, line));
+        if !is_lost && (line.is_empty() || line.starts_with('#')) {
+            continue;
+        }
+        if lines.is_unfinished() {
+            // `12` may be the beginning of `125`.
+            log.is_cut_off = true;
+            continue;
+        }
+        log.recorder.counts.sent += 1;
+        if is_lost {
+            log.recorder.record_loss(Time(0));
+            continue;
+        }
+        let value: Option<f64> = line.parse().ok();
+        let Some(value) = value.filter(|value| *value >= 0.0 && value * unit_ns < MAX_LATENCY_NS) else {
+            return Err(lines.error(invalid_latency(line)));
+        };
+        log.step_ns = log.step_ns.min(below::step_ns(line, unit_ns));
+        let received = Time((value * unit_ns).round() as u64);
+        log.order.add(value);
+        let sequence = log.recorder.counts.received;
+        log.recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+    }
+    match (log.recorder.counts.sent, log.is_cut_off) {
+        (0, false) => Err(format_error("there is no sample in it")),
+        (0, true) => Err(only_unfinished_line()),
+        _ => Ok(log),
+    }
+}
+
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let unit = about.unit.ok_or_else(|| {
         format_error("the file does not contain the unit of the times: use --unit ms, us, ns or s")
     })?;
-    let mut lines = LineReader::new(file, MAX_LINE_BYTES);
-    let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
-    let mut order = OrderCheck::default();
-    while let Some(line) = lines.next_line()? {
-        let line = line.trim();
-        if about.lost_marker.as_ref().is_some_and(|marker| is_same_value(marker, line)) {
-            recorder.counts.sent += 1;
-            recorder.record_loss(Time(0));
-            continue;
-        }
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let value: Option<f64> = line.parse().ok();
-        let Some(value) = value.filter(|value| *value >= 0.0 && value * unit.nanoseconds() < MAX_LATENCY_NS)
-        else {
-            let what = invalid_latency(line);
-            return Err(lines.error(what));
-        };
-        recorder.counts.sent += 1;
-        let received = Time((value * unit.nanoseconds()).round() as u64);
-        order.add(value);
-        let sequence = recorder.counts.received;
-        recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
-    }
-    if recorder.counts.sent == 0 {
-        return Err(format_error("there is no sample in it"));
-    }
-    let mut warnings = Vec::new();
-    let mut figures = recorder.latency_figures(&about.late_limits);
+    let SampleLog { mut recorder, order, step_ns, is_cut_off } =
+        read_lines(file, unit.nanoseconds(), about.lost_marker.as_deref())?;
+    let mut warnings: Vec<Warning> = is_cut_off.then(unfinished_line).into_iter().collect();
+    let (mut figures, below) = below::resolved_figures(&mut recorder, &about.late_limits, step_ns);
     if about.lost_marker.is_none() {
         figures.counts.forget_losses();
         let text = "nothing marks lost requests, so the figures describe the received replies only";
@@ -173,11 +196,13 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             "import the log in the order in which it was measured",
         ));
     }
+    let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
+    case.warnings.extend(below);
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
         started: None,
         elapsed_ns: 0,
-        cases: vec![base_case(about, &FORMAT, "latency", Direction::Loop, figures)],
+        cases: vec![case],
         warnings,
     }))
 }

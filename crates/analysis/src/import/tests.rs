@@ -72,6 +72,55 @@ fn sorted_latencies_have_no_jitter() {
     assert_eq!((of(&[1, 2, 3, 4]), of(&[2; 100])), ((false, true), (false, true)));
 }
 
+#[test]
+fn times_of_zero_are_below_a_coarse_resolution() {
+    let run = import_milliseconds("0\n2\n999\n0\n3\n");
+    let case = &run.cases[0];
+    let latency = case.figures.times.latency_ns.as_ref().unwrap();
+    assert_eq!((latency.min, latency.max, latency.below_ns), (1_000_000, 3_000_000, Some(1_000_000)));
+    assert_eq!((latency.percentile("p50"), latency.mean), (Some(2_000_000), 1_750_000.0));
+    assert_eq!((latency.standard_deviation, case.figures.times.jitter_ns), (None, None));
+    assert_eq!(warning_codes(&case.warnings), ["upper_bound"]);
+    let text = &case.warnings[0].text;
+    assert!(text.starts_with("2 of 4 times are below the resolution of the file (1 ms)"), "{text}");
+    let mut answer = Vec::new();
+    let of_text = crate::report::report_format("text").unwrap();
+    (of_text.write)(&run, &crate::report::ReportOptions::default(), &mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.contains("2.00 ms median, 3.00 ms max"), "{answer}");
+    assert!(answer.contains("≤ 1.000 ms"), "{answer}");
+
+    let all = import_milliseconds("0\n0\n");
+    assert_eq!(
+        (all.cases[0].figures.times.latency_ns.as_ref(), all.cases[0].figures.counts.received),
+        (None, 2)
+    );
+    assert!(
+        all.cases[0].warnings[0].text.starts_with("all 2 times are below"),
+        "{:?}",
+        all.cases[0].warnings
+    );
+    // No round trip is shorter than a nanosecond.
+    let fine = import_milliseconds("0.000000\n2.000001\n");
+    assert_eq!(
+        (&fine.cases[0].figures.times.latency_ns, warning_codes(&fine.cases[0].warnings)),
+        (&None, vec!["contradiction"])
+    );
+}
+
+#[test]
+fn a_last_line_that_may_be_cut_off_counts_for_nothing() {
+    let run = import_milliseconds("12\n999\n13\n99");
+    let figures = &run.cases[0].figures;
+    assert_eq!((figures.counts.sent, figures.counts.lost), (3, 1));
+    assert_eq!(figures.times.latency_ns.as_ref().unwrap().max, 13_000_000);
+    assert_eq!(warning_codes(&run.warnings), ["imported", "skipped_text"]);
+    // Neither a remark nor spaces are samples.
+    assert_eq!(warning_codes(&import_milliseconds("12\n# the end").warnings), ["imported"]);
+    let about = ImportOptions { unit: Some(TimeUnit::Milliseconds), ..import_options() };
+    assert!(import_bytes("samples", b"12", &about).unwrap_err().contains("may be cut off"));
+}
+
 /// An iperf3 result with this start and end, as a client or a server of 3.21 writes it.
 fn iperf3_document(start: &str, test: &str, end: &str) -> String {
     format!(
@@ -254,7 +303,7 @@ fn errors_name_their_line() {
     no log of HdrHistogram: there is no interval with a value in it
     line 1: '0.1,1.0,2.0,HISTFAAAA' is no interval of an HdrHistogram log: its histogram is not base64 (Invalid input length: 9)
     a run document of schema 'linkgauge.run.v2', this version reads 'linkgauge.run.v1': use a newer linkgauge
-    not a run document: EOF while parsing a value at line 1 column 11: name a whole file that --json or 'linkgauge export' wrote
+    the document is cut off after line 1: name a whole file that --json or 'linkgauge export' wrote
     ");
 }
 
@@ -399,11 +448,13 @@ fn a_log_of_histograms_is_read_whole() {
     assert_eq!(latency.mean, 500_500.0);
     assert_eq!((run.cases[0].elapsed_ns, run.cases[0].figures.times.jitter_ns), (3_000_000_000, None));
     text.truncate(text.len() - 40);
-    assert!(
-        import_bytes("hdr", &text, &about)
-            .unwrap_err()
-            .contains("is no interval of an HdrHistogram log: its histogram")
-    );
+    let cut_off = import_bytes("hdr", &text, &about).unwrap();
+    assert_eq!((cut_off.cases.len(), cut_off.cases[0].figures.counts.received), (1, 3000));
+    assert_eq!(warning_codes(&cut_off.warnings), ["imported", "skipped_text", "losses_unknown"]);
+    // In the middle of the file it is no cut.
+    text.push(b'\n');
+    let error = import_bytes("hdr", &text, &about).unwrap_err();
+    assert!(error.contains("is no interval of an HdrHistogram log: its histogram"), "{error}");
 }
 
 /// A line from a log of jHiccup, which uses the Java library.
@@ -419,9 +470,9 @@ fn java_histograms_are_read() {
 }
 
 #[test]
-fn a_time_of_zero_is_no_time() {
+fn a_time_of_zero_at_a_fine_resolution_is_no_time() {
     let about = ImportOptions { unit: Some(TimeUnit::Milliseconds), ..import_options() };
-    for text in ["0\n0\n", "1e-9\n2\n"] {
+    for text in ["0.000000\n0\n", "1e-9\n2\n"] {
         let case = import_bytes("samples", text.as_bytes(), &about).unwrap().cases.remove(0);
         assert_eq!((case.figures.times.latency_ns, case.figures.counts.received), (None, 2));
         assert_eq!(warning_codes(&case.warnings), ["contradiction"]);

@@ -93,7 +93,7 @@ static FIGURE_COLUMNS: &[CsvColumn] = &[
         format_number(row.latency().map(|latency| latency.mean))
     }),
     column("latency_sd_ns", "standard deviation of the round trips", |row| {
-        format_number(row.latency().map(|latency| latency.standard_deviation))
+        format_number(row.latency().and_then(|latency| latency.standard_deviation))
     }),
     column("latency_p50_ns", "median round trip", |row| format_percentile(row.latency(), "p50")),
     column("latency_p90_ns", "90th percentile of the round trips", |row| {
@@ -108,6 +108,11 @@ static FIGURE_COLUMNS: &[CsvColumn] = &[
     column("latency_max_ns", "slowest round trip", |row| {
         format_count(row.latency().map(|latency| latency.max))
     }),
+    column(
+        "latency_below_ns",
+        "limit of imported times that are known only to be below it; they count as it",
+        |row| format_count(row.latency().and_then(|latency| latency.below_ns)),
+    ),
     column("response_p50_ns", "median response time; with a schedule", |row| {
         format_percentile(row.figures.times.response_ns.as_ref(), "p50")
     }),

@@ -20,8 +20,9 @@ use super::column::ColumnKind;
 use super::presentation::{self, MainFigure, case_sentence, is_latency};
 use super::table::{ReportTable, TableRow, build_tables};
 use super::wording::{
-    self, ABSENT, FIT_NOTE, LOST_TEXT, format_date, format_loss, format_percent, format_percentile,
-    format_share, local_host, measured_text, plural, printable, wait_mode,
+    self, ABSENT, FIT_NOTE, LOST_TEXT, format_date, format_deviation, format_loss, format_mean,
+    format_percent, format_percentile, format_share, format_time_of, local_host, measured_text, plural,
+    printable, wait_mode,
 };
 use super::{ReportOptions, mesh, overview, study};
 use crate::explain::DeclaredFacts;
@@ -348,19 +349,21 @@ pub(crate) fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     later.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.cmp(b)));
     later.dedup();
 
-    let mut rows = vec![row("min".to_owned(), &|times| format_nanoseconds(times.min as f64))];
+    let mut rows = vec![row("min".to_owned(), &|times| format_time_of(times, times.min, format_nanoseconds))];
     for name in percentiles {
         rows.push(row(name.clone(), &|times| match times.percentiles.get(name) {
-            Some(Some(value)) => format_nanoseconds(*value as f64),
+            Some(Some(value)) => format_time_of(times, *value, format_nanoseconds),
             Some(None) => LOST_TEXT.to_owned(),
             None => ABSENT.to_owned(),
         }));
     }
-    rows.push(row("max".to_owned(), &|times| format_nanoseconds(times.max as f64)));
-    rows.push(row("mean".to_owned(), &|times| format_nanoseconds(times.mean)));
-    rows.push(row("standard deviation".to_owned(), &|times| format_nanoseconds(times.standard_deviation)));
+    rows.push(row("max".to_owned(), &|times| format_time_of(times, times.max, format_nanoseconds)));
+    rows.push(row("mean".to_owned(), &|times| format_mean(times, times.mean, format_nanoseconds)));
+    rows.push(row("standard deviation".to_owned(), &format_deviation));
     rows.push(row("mean of the fastest 95 %".to_owned(), &|times| {
-        times.mean_fastest_95_percent.map_or(LOST_TEXT.to_owned(), format_nanoseconds)
+        times
+            .mean_fastest_95_percent
+            .map_or(LOST_TEXT.to_owned(), |mean| format_mean(times, mean, format_nanoseconds))
     }));
     for limit in later {
         rows.push(row(format!("later than {limit} ms, or lost"), &|times| {

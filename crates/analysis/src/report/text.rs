@@ -13,8 +13,8 @@ use super::sparkline::{self, Sparkline};
 use super::study;
 use super::table::{ReportTable, build_tables};
 use super::wording::{
-    fit_lines, format_case_list, format_date, local_host, per_run_text, plural, printable, threshold_results,
-    to_ascii, wrap,
+    fit_lines, format_case_list, format_date, format_deviation, format_mean, format_time_of, local_host,
+    per_run_text, plural, printable, threshold_results, to_ascii, wrap,
 };
 use super::{Detail, ReportOptions};
 use crate::explain::{DeclaredFacts, size};
@@ -314,8 +314,8 @@ fn group_warnings(run: &Run) -> Vec<WarningGroup<'_>> {
 
 /// `min 13.90 µs, mean 14.21 µs, sd 1.203 µs`.
 fn details_text(times: &Distribution) -> String {
-    let [min, mean, deviation] =
-        [times.min as f64, times.mean, times.standard_deviation].map(format_nanoseconds);
+    let min = format_time_of(times, times.min, format_nanoseconds);
+    let (mean, deviation) = (format_mean(times, times.mean, format_nanoseconds), format_deviation(times));
     format!("min {min}, mean {mean}, sd {deviation}")
 }
 

@@ -5,10 +5,12 @@
 
 mod losses;
 mod round_trip_parts;
+mod times;
 
 pub(crate) use losses::{LOSS_UNKNOWN, format_loss_count, loss_text};
 pub(crate) use round_trip_parts::{common_time_source, one_way_sentence, stages_sentence};
 use std::net::{IpAddr, SocketAddr};
+pub(crate) use times::{format_deviation, format_mean, format_percentile, format_time_of};
 
 use serde_json::{Map, Value};
 
@@ -140,15 +142,6 @@ pub fn to_ascii(text: &str) -> String {
             _ => '?',
         })
         .collect()
-}
-
-/// A named percentile: `13.25 µs`, `lost` or `–`.
-pub(crate) fn format_percentile(distribution: Option<&Distribution>, name: &str) -> String {
-    match distribution.and_then(|distribution| distribution.percentiles.get(name)) {
-        Some(Some(nanoseconds)) => format_nanoseconds(*nanoseconds as f64),
-        Some(None) => LOST_TEXT.to_owned(),
-        None => ABSENT.to_owned(),
-    }
 }
 
 /// Time of the message on the line, one way, in nanoseconds.

@@ -16,6 +16,24 @@ pub(super) enum TimesName {
 }
 
 impl TimesName {
+    /// Leaves out the impossible deviations alone.
+    pub(super) fn clear_deviation(self, figures: &mut Figures) {
+        let times = &mut figures.times;
+        let ways = figures.one_way.as_mut();
+        let all: Vec<Option<&mut Distribution>> = match self {
+            TimesName::Latency => vec![times.latency_ns.as_mut()],
+            TimesName::Response => vec![times.response_ns.as_mut()],
+            TimesName::Connect => vec![times.connect_ns.as_mut()],
+            TimesName::OneWay => ways.map_or(Vec::new(), |ways| {
+                let variations = [&mut ways.forward_variation_ns, &mut ways.reverse_variation_ns];
+                let both = [&mut ways.turnaround_ns, &mut ways.path_ns].into_iter().chain(variations);
+                both.map(Some).collect()
+            }),
+        };
+        let impossible = all.into_iter().flatten().filter(|times| impossible_deviation(times).is_some());
+        impossible.for_each(|times| times.standard_deviation = None);
+    }
+
     pub(super) fn clear(self, figures: &mut Figures) {
         match self {
             TimesName::Latency => {
@@ -47,13 +65,17 @@ pub(super) fn check(figures: &Figures, is_imported: bool) -> Vec<Contradiction> 
         (TimesName::OneWay, "reverse variation", ways.map(|ways| &ways.reverse_variation_ns)),
     ];
     let found = all.into_iter().filter_map(|(name, title, times)| {
-        let text = format!("{title}: {}", disorder(times?).or_else(|| zero_time(name, times?, is_imported))?);
-        Some(Contradiction { suspect: LeftOut::Times(name), text })
+        let of_times = disorder(times?).or_else(|| zero_time(name, times?, is_imported));
+        let (suspect, text) = match of_times {
+            Some(text) => (LeftOut::Times(name), text),
+            None => (LeftOut::Deviation(name), impossible_deviation(times?)?),
+        };
+        Some(Contradiction { suspect, text: format!("{title}: {text}") })
     });
     found.collect()
 }
 
-/// A round trip takes time. The virtual clock of the tests is exempt.
+/// A round trip takes time; one that is shorter than the resolution of a file has a limit (`below_ns`). The virtual clock of the tests is exempt.
 fn zero_time(name: TimesName, times: &Distribution, is_imported: bool) -> Option<String> {
     (is_imported && name != TimesName::OneWay && times.min == 0)
         .then(|| "its smallest time is 0 ns, which is impossible".to_owned())
@@ -61,7 +83,7 @@ fn zero_time(name: TimesName, times: &Distribution, is_imported: bool) -> Option
 
 /// The first thing of a distribution that cannot be.
 fn disorder(times: &Distribution) -> Option<String> {
-    let Distribution { min, mean, max, standard_deviation, .. } = *times;
+    let Distribution { min, mean, max, .. } = *times;
     let (low, high) = (min as f64 * (1.0 - ROUNDING), max as f64 * (1.0 + ROUNDING));
     if times.count == 0 {
         return Some("it has no sample".to_owned());
@@ -72,10 +94,6 @@ fn disorder(times: &Distribution) -> Option<String> {
     if !(low..=high).contains(&mean) {
         return Some(format!("mean {mean} ns is not between min {min} ns and max {max} ns"));
     }
-    // Of two samples the deviation is the largest one in relation to their distance, 1 ÷ √2.
-    if !(0.0..=(high - low).max(0.0)).contains(&standard_deviation) {
-        return Some(format!("deviation {standard_deviation} ns is not possible from {min} ns to {max} ns"));
-    }
     if let Some(fastest) = times
         .mean_fastest_95_percent
         .filter(|fastest| !(low..=high.min(mean * (1.0 + ROUNDING))).contains(fastest))
@@ -85,6 +103,14 @@ fn disorder(times: &Distribution) -> Option<String> {
         ));
     }
     percentile_disorder(times).or_else(|| share_disorder(times))
+}
+
+/// A deviation that cannot be, in words. Of two samples it is the largest one in relation to their distance, 1 ÷ √2.
+fn impossible_deviation(times: &Distribution) -> Option<String> {
+    let Distribution { min, max, .. } = *times;
+    let range = (max as f64 * (1.0 + ROUNDING) - min as f64 * (1.0 - ROUNDING)).max(0.0);
+    let deviation = times.standard_deviation.filter(|deviation| !(0.0..=range).contains(deviation))?;
+    Some(format!("deviation {deviation} ns is not possible from {min} ns to {max} ns"))
 }
 
 fn percentile_disorder(times: &Distribution) -> Option<String> {

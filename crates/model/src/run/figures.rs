@@ -502,10 +502,14 @@ pub struct Distribution {
     pub min: u64,
     /// Mean of the requests with a reply.
     pub mean: f64,
-    /// Standard deviation of the requests with a reply.
-    pub standard_deviation: f64,
+    /// Standard deviation of the requests with a reply. Absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub standard_deviation: Option<f64>,
     /// Slowest reply.
     pub max: u64,
+    /// Some imported times are known only to be below this limit, and count as it: figures equal to it and means are upper bounds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub below_ns: Option<u64>,
     /// Mean of the fastest 95 % of the requests sent; `null` if more than 5 % were lost.
     pub mean_fastest_95_percent: Option<f64>,
     /// `p10` … `p90`, `p99`, `p99.9` …, by nearest rank.

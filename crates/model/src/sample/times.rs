@@ -112,6 +112,28 @@ impl TimeSamples {
         self.moments.merge(&Moments::of_equal(nanoseconds as f64, count));
     }
 
+    /// Replaces all times of 0, which are known only to be below this limit, by the limit. Returns their number.
+    pub fn raise_zeros(&mut self, limit: u64) -> u64 {
+        let below = self.count() - self.count_above(0);
+        if below == 0 {
+            return 0;
+        }
+        let least = (self.count() > below).then(|| self.ranks().value_at_rank(below + 1) as f64);
+        self.first_times.iter_mut().filter(|time| **time == 0).for_each(|time| *time = limit);
+        if let Some(of_all) = self.histogram.take() {
+            let mut raised = new_histogram();
+            for step in of_all.iter_recorded() {
+                let time = if step.value_iterated_to() == 0 { limit } else { step.value_iterated_to() };
+                raised.saturating_record_n(time, step.count_at_value());
+            }
+            self.histogram = Some(raised);
+        }
+        self.moments = self.moments.with_raised_zeros(limit as f64, below, least);
+        // The differences between such times and others are not known.
+        self.jitter = Jitter::default();
+        below
+    }
+
     /// A request was lost: the next time has no predecessor.
     pub(crate) fn record_gap(&mut self) {
         self.jitter.gap();
@@ -329,6 +351,32 @@ mod tests {
         let mut without = TimeSamples::without_times();
         without.record(1);
         assert!(without.encoded_histogram().is_none() && without.first_times().is_empty());
+    }
+
+    #[test]
+    fn times_of_zero_count_as_their_limit() {
+        for copies in [10, 40_000] {
+            let (mut raised, mut expected) = (TimeSamples::new(), TimeSamples::new());
+            for _ in 0..copies {
+                for time in [0, 2_000_000, 0, 7_000_000, 1_000_000] {
+                    raised.record(time);
+                    expected.record(time.max(1_000_000));
+                }
+            }
+            assert_eq!(raised.raise_zeros(1_000_000), 2 * copies);
+            assert_eq!((raised.count(), raised.min(), raised.max()), (5 * copies, 1_000_000, 7_000_000));
+            assert_eq!(raised.encoded_histogram(), expected.encoded_histogram());
+            assert_eq!(raised.first_times(), expected.first_times());
+            let moments = |times: &TimeSamples| {
+                (times.moments().mean().unwrap(), times.moments().standard_deviation().unwrap())
+            };
+            let ((mean, deviation), (of_mean, of_deviation)) = (moments(&raised), moments(&expected));
+            assert!((mean / of_mean - 1.0).abs() < 1e-9 && (deviation / of_deviation - 1.0).abs() < 1e-9);
+            assert_eq!(raised.jitter(), None, "the differences are not known");
+        }
+        let mut without = TimeSamples::new();
+        without.record(5);
+        assert_eq!((without.raise_zeros(9), without.min()), (0, 5));
     }
 
     #[test]

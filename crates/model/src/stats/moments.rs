@@ -46,6 +46,22 @@ impl Moments {
         moments
     }
 
+    /// The moments after `count` zeros among the values were replaced by `limit`. `least` is the smallest of the others.
+    pub(crate) fn with_raised_zeros(&self, limit: f64, count: u64, least: Option<f64>) -> Self {
+        let mut raised = Self::of_equal(limit, count);
+        let others = self.count.saturating_sub(count);
+        if let Some(least) = least.filter(|_| others > 0) {
+            let mut rest = Self::of_equal(self.mean.value() * self.count as f64 / others as f64, others);
+            // The squares without the distance of the zeros to the mean of the others.
+            let apart = rest.mean.value();
+            let between = apart * apart * others as f64 * (count as f64 / self.count as f64);
+            rest.squares.add((self.squares.value() - between).max(0.0));
+            raised.merge(&rest);
+            (raised.min, raised.max) = (limit.min(least), limit.max(self.max));
+        }
+        raised
+    }
+
     /// Adds one value, which must be finite.
     pub fn add(&mut self, x: f64) {
         self.count += 1;

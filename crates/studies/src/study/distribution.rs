@@ -108,7 +108,7 @@ pub(super) static STATISTICS: [StudyStatistic; 25] = [
     },
     StudyStatistic {
         name: "latency_standard_deviation_ms",
-        measured: |case, _| Some(latency(case)?.standard_deviation / 1e6),
+        measured: |case, _| Some(latency(case)?.standard_deviation? / 1e6),
         ..MILLISECOND_STATISTIC
     },
     StudyStatistic {

@@ -1,6 +1,6 @@
 //! The lines of `fping -c` and `fping -C`. Its targets alternate, and each line names its own.
 
-use super::{MAX_LATENCY_MS, PingTarget, host_of_url, lost_percent, parse_count};
+use super::{MAX_LATENCY_MS, PingTarget, ReplyTime, host_of_url, lost_percent, parse_count, parse_time};
 
 /// Bytes of the ICMP header, which fping adds to the size of a reply.
 const HEADER_BYTES: u32 = 8;
@@ -8,14 +8,14 @@ const HEADER_BYTES: u32 = 8;
 /// What a line says about its target.
 #[derive(Debug, PartialEq)]
 pub(super) enum FpingLine {
-    /// A reply: its size with the header, and its time in ms.
-    Reply(u32, f64),
+    /// A reply: its size with the header, and its time.
+    Reply(u32, ReplyTime),
     Duplicate,
     TimedOut,
     /// Sent requests, received replies, and the percentage that was lost.
     Summary(u64, u64, Option<f64>),
-    /// The times of all requests in ms; `None`: no reply.
-    Times(Vec<Option<f64>>),
+    /// The times of all requests; `None`: no reply.
+    Times(Vec<Option<ReplyTime>>),
 }
 
 /// `gw : [0], 64 bytes, 0.012 ms (0.012 avg, 0% loss)`, `gw : [1], timed out (0.01 avg, 50% loss)`,
@@ -37,7 +37,8 @@ pub(super) fn parse_line(line: &str) -> Option<(&str, FpingLine)> {
     if about.starts_with("duplicate for [") {
         return Some((name, FpingLine::Duplicate));
     }
-    let time = |text: &str| text.parse().ok().filter(|time| (0.0..MAX_LATENCY_MS).contains(time));
+    let is_time = |text: &str| text.parse().is_ok_and(|time| (0.0..MAX_LATENCY_MS).contains(&time));
+    let time = |text: &str| parse_time(text, 1e6).filter(|_| is_time(text));
     let Some(reply) = about.strip_prefix('[') else {
         let times =
             about.split_whitespace().map(|word| if word == "-" { Some(None) } else { time(word).map(Some) });
@@ -62,7 +63,7 @@ pub fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
     }
     let target = &mut targets[index];
     match line {
-        FpingLine::Reply(_, milliseconds) => target.add_reply(milliseconds),
+        FpingLine::Reply(_, time) => target.add_timed(time),
         FpingLine::Duplicate => target.duplicates += 1,
         FpingLine::TimedOut => target.failed += 1,
         FpingLine::Summary(sent, received, percent) => {
@@ -72,7 +73,7 @@ pub fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
         FpingLine::Times(times) if target.recorder.counts.received + target.failed == 0 => {
             for time in times {
                 match time {
-                    Some(milliseconds) => target.add_reply(milliseconds),
+                    Some(time) => target.add_timed(time),
                     None => target.failed += 1,
                 }
             }

@@ -203,7 +203,10 @@ fn quiet_output_has_the_figures_of_its_summary() {
         IPUTILS.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
     let case = cases(&quiet).unwrap().remove(0);
     let latency = case.figures.times.latency_ns.unwrap();
-    assert_eq!((latency.count, latency.mean, latency.standard_deviation), (3, 4_593_000.0, 5_611_000.0));
+    assert_eq!(
+        (latency.count, latency.mean, latency.standard_deviation),
+        (3, 4_593_000.0, Some(5_611_000.0))
+    );
     assert!(latency.percentiles.is_empty());
     let busybox: String =
         BUSYBOX.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
@@ -280,11 +283,40 @@ Reply from 192.0.2.1: bytes=32 time<1ms TTL=128
 Reply from 192.0.2.1: bytes=32 time=3ms TTL=128
 ";
     let case = cases(text).unwrap().remove(0);
-    assert_eq!(case.figures.times.latency_ns.as_ref().unwrap().min, 1_000_000);
+    let latency = case.figures.times.latency_ns.as_ref().unwrap();
+    assert_eq!(
+        (latency.min, latency.below_ns, latency.standard_deviation),
+        (1_000_000, Some(1_000_000), None)
+    );
+    assert_eq!((latency.mean, case.figures.times.jitter_ns), (2_000_000.0, None));
     assert_eq!(warning_codes(&case.warnings), ["upper_bound"]);
     assert!(
         case.warnings[0].text.starts_with("1 of 2 times are known to be below 1 ms only"),
         "{:?}",
         case.warnings
     );
+}
+
+#[test]
+fn a_time_of_zero_is_below_the_last_digit_of_its_text() {
+    let whole = IPUTILS.replace("time=0.031 ms", "time=0 ms");
+    let fping =
+        "gw : [0], 64 bytes, 0.00 ms (0.00 avg, 0% loss)\ngw : [1], 64 bytes, 12.5 ms (6.2 avg, 0% loss)\n";
+    for (text, limit) in [(whole.as_str(), 1_000_000), (fping, 10_000)] {
+        let case = cases(text).unwrap().remove(0);
+        let latency = case.figures.times.latency_ns.unwrap();
+        assert_eq!((latency.min, latency.below_ns, latency.max), (limit, Some(limit), 12_500_000), "{text}");
+        assert_eq!(warning_codes(&case.warnings), ["upper_bound"]);
+    }
+}
+
+#[test]
+fn an_impossible_deviation_leaves_the_other_times_of_a_summary() {
+    let quiet: String =
+        IPUTILS.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
+    let case = cases(&quiet.replace("/5.611 ms", "/99.000 ms")).unwrap().remove(0);
+    let latency = case.figures.times.latency_ns.unwrap();
+    assert_eq!((latency.min, latency.mean, latency.max), (31_000, 4_593_000.0, 12_500_000));
+    assert_eq!(latency.standard_deviation, None);
+    assert_eq!(warning_codes(&case.warnings), ["contradiction"]);
 }

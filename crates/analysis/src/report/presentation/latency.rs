@@ -3,8 +3,8 @@
 use super::{FigureRow, MainFigure, Presentation, format_range};
 use crate::report::column::{TableColumn, detail_column, expendable_column, figure_column, optional_column};
 use crate::report::wording::{
-    ABSENT, LOSS_UNKNOWN, brief_time, ce_text, format_half_interval, format_loss_count, format_percentile,
-    line_time_ns, loss_text, median_ns,
+    ABSENT, LOSS_UNKNOWN, brief_time, ce_text, format_deviation, format_half_interval, format_loss_count,
+    format_mean, format_percentile, format_time_of, line_time_ns, loss_text, median_ns,
 };
 use linkgauge_model::run::{CaseResult, ConnectionCounts, Distribution, Figures};
 use linkgauge_model::units::{format_count, format_nanoseconds, format_plural};
@@ -59,12 +59,12 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
 
 /// From `min` to `sd`, in column order.
 pub(crate) fn time_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
-    let of = |get: fn(&Distribution) -> f64| {
-        distribution.map_or(ABSENT.to_owned(), |times| format_nanoseconds(get(times)))
-    };
+    let of = |format: fn(&Distribution) -> String| distribution.map_or(ABSENT.to_owned(), format);
     let p = |name| format_percentile(distribution, name);
-    let (min, mean) = (of(|times| times.min as f64), of(|times| times.mean));
-    let (max, deviation) = (of(|times| times.max as f64), of(|times| times.standard_deviation));
+    let min = of(|times| format_time_of(times, times.min, format_nanoseconds));
+    let max = of(|times| format_time_of(times, times.max, format_nanoseconds));
+    let (mean, deviation) =
+        (of(|times| format_mean(times, times.mean, format_nanoseconds)), of(format_deviation));
     [min, mean, p("p50"), plus_minus, p("p90"), p("p99"), max, deviation]
 }
 
@@ -112,14 +112,14 @@ pub(crate) fn format_per_second(rate: f64) -> String {
 /// `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.
 pub(crate) fn median_and_tail(times: &Distribution) -> String {
     let median = match times.percentiles.get("p50") {
-        Some(Some(median)) => format!("{} median", brief_time(*median as f64)),
+        Some(Some(median)) => format!("{} median", format_time_of(times, *median, brief_time)),
         Some(None) => "median not reached".to_owned(),
-        None => format!("{} mean", brief_time(times.mean)),
+        None => format!("{} mean", format_mean(times, times.mean, brief_time)),
     };
     let tail = match times.percentiles.get("p99") {
-        Some(Some(p99)) => format!("{} p99", brief_time(*p99 as f64)),
+        Some(Some(p99)) => format!("{} p99", format_time_of(times, *p99, brief_time)),
         Some(None) => "p99 not reached".to_owned(),
-        None => format!("{} max", brief_time(times.max as f64)),
+        None => format!("{} max", format_time_of(times, times.max, brief_time)),
     };
     format!("{median}, {tail}")
 }
@@ -131,6 +131,11 @@ fn range(cases: &[&CaseResult]) -> Option<String> {
     }
     let medians = cases.iter().filter_map(|case| median_ns(case.figures.times.latency_ns.as_ref()));
     let range = format_range(medians.map(|median| median as f64), brief_time);
+    let lowest = cases.iter().filter_map(|case| case.figures.times.latency_ns.as_ref());
+    let lowest = lowest.min_by_key(|times| times.percentile("p50").unwrap_or(u64::MAX));
+    let is_limit =
+        lowest.is_some_and(|times| times.below_ns.is_some() && times.below_ns >= times.percentile("p50"));
+    let range = range.map(|range| if is_limit { format!("≤ {range}") } else { range });
     let range = match (range, cases.iter().any(|case| is_median_lost(case))) {
         (Some(range), false) => range,
         (Some(range), true) => format!("{range} to lost"),
