@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::causes::Target;
+use super::causes::{self, Target};
 use linkgauge_engine::host::local_server::LocalServer;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule;
@@ -195,6 +195,19 @@ pub struct CauseFinding<E = DelayEffect> {
     pub evidence: Vec<String>,
     /// What to do about it.
     pub remedy: &'static str,
+}
+
+impl CauseFinding {
+    /// Part of the median round trip that the cause takes, in ns.
+    pub fn share_ns(&self) -> Option<f64> {
+        self.effect.cost_ns.filter(|cost| *cost > 0.0)
+    }
+
+    /// Whether the cause was found, and takes a part of the median or slows some requests.
+    pub fn has_effect(&self) -> bool {
+        let has_effect = self.share_ns().is_some() || causes::slows_some_requests(self.id);
+        self.verdict.is_found() && !causes::is_tick(self.id) && has_effect
+    }
 }
 
 /// What a cause does to the round trip.

@@ -142,10 +142,10 @@ pub fn write_explanation(
 fn headline(explanation: &Explanation) -> String {
     let median = brief_time(explanation.median_ns);
     let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
-    let has_cost = |finding: &CauseFinding| finding.effect.cost_ns.is_some_and(|cost| cost > 0.0);
-    let matters = |finding: &&CauseFinding| has_cost(finding) || causes::slows_some_requests(finding.id);
+    let has_cost = |finding: &CauseFinding| finding.share_ns().is_some();
     let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
-    let Some(first) = found.iter().copied().find(matters).or(found.first().copied()) else {
+    let Some(first) = found.iter().copied().find(|finding| finding.has_effect()).or(found.first().copied())
+    else {
         let tested =
             explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
         return match tested {
@@ -289,6 +289,17 @@ mod tests {
             "44.0 ms per request: 11.0 ms (25.0 %) by wake-up (proved, 10 pairs); some requests are slower by run queue \
              (counted, not proved)."
         );
+    }
+
+    #[test]
+    fn only_a_cause_with_a_share_or_of_slow_requests_has_an_effect() {
+        let of = |id, verdict, cost| CauseFinding { id, ..finding("any", verdict, cost) }.has_effect();
+        assert!(!of("cpu_sleep_states", CauseVerdict::Seen, Some(0.0)));
+        assert!(of("cpu_sleep_states", CauseVerdict::Seen, Some(1.0)));
+        assert!(!of("cpu_sleep_states", CauseVerdict::RuledOut, Some(1.0)));
+        assert!(of("run_queue", CauseVerdict::Counted, None), "it slows some requests");
+        assert!(!of("kernel_tick", CauseVerdict::Seen, Some(0.0)));
+        assert_eq!(finding("any", CauseVerdict::Seen, Some(0.0)).share_ns(), None);
     }
 
     pub(super) fn explanation(causes: Vec<CauseFinding>) -> Explanation {

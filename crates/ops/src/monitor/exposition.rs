@@ -201,7 +201,7 @@ mod tests {
         let bytes = render(&Snapshot::new(&[probed_state()], "here"));
         let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
         assert!(has("linkgauge_probes_total") && has("linkgauge_build_info") && has("a \"link\""));
-        assert!(!has("linkgauge_throughput_bits_per_second"));
+        assert!(!has("linkgauge_throughput_bytes_per_second"));
         let empty = Arc::new(Snapshot::new(&[], "here"));
         assert!(!render(&empty).is_empty(), "the version is always there");
     }

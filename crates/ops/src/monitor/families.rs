@@ -1,4 +1,4 @@
-//! The state of a monitor as metrics: families of samples with labels, in base units (seconds, bits per second). Text, protobuf and
+//! The state of a monitor as metrics: families of samples with labels, in base units (seconds, bytes per second). Text, protobuf and
 //! remote write are encodings of it.
 //!
 //! A lost probe is a counter and makes quantiles infinite; it is never a time of zero.
@@ -188,13 +188,15 @@ const OF_ALL: [LinkFamily; 3] = [
         },
     ),
     (
-        "linkgauge_throughput_bits_per_second",
+        "linkgauge_throughput_bytes_per_second",
         FamilyKind::Gauge,
         "Payload delivered in the last test",
         |link| {
             let test = link.state.last_test.as_ref();
             let rate = test.and_then(|test| test.figures.delivery.throughput_bps);
-            rate.map(|rate| link.sample(MetricValue::Number(rate))).into_iter().collect()
+            rate.map(|rate| link.sample(MetricValue::Number(rate / f64::from(u8::BITS))))
+                .into_iter()
+                .collect()
         },
     ),
     ("linkgauge_alarm", FamilyKind::Gauge, "1 while an alarm is on", |link| link.alarms()),
@@ -253,6 +255,7 @@ pub(super) fn classic_buckets(times: &Window) -> impl Iterator<Item = (f64, u64)
 pub(super) mod tests {
     use super::*;
     use crate::monitor::Config;
+    use linkgauge_model::run::{CaseResult, Figures};
     use linkgauge_model::sample::WindowCounts;
 
     /// A link with three replies and a lost probe.
@@ -273,6 +276,19 @@ pub(super) mod tests {
     fn bucket_limits_are_the_usual_ones() {
         let seconds = [0, 1, 2, 3, 21].map(|at| BUCKET_LIMITS_NS[at] as f64 / 1e9);
         assert_eq!(seconds, [1e-5, 2e-5, 5e-5, 1e-4, 100.0]);
+    }
+
+    #[test]
+    fn a_rate_is_in_bytes_per_second() {
+        let mut state = probed_state();
+        let mut figures = Figures::default();
+        figures.delivery.throughput_bps = Some(80e6);
+        let test = CaseResult::of_figures("mem://a".to_owned(), "throughput", Direction::Send, figures);
+        state.last_test = Some(Box::new(test));
+        let snapshot = Snapshot::new(&[state], "here");
+        let named = |family: &&MetricFamily| family.name == "linkgauge_throughput_bytes_per_second";
+        let family = snapshot.families.iter().find(named).unwrap();
+        assert!(matches!(family.samples[0].value, MetricValue::Number(rate) if rate == 10e6));
     }
 
     #[test]

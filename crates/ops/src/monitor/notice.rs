@@ -86,7 +86,7 @@ impl MinuteFigures {
 /// What `explain` found while an alarm was on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AlarmExplanation {
-    /// The causes that it found, the most expensive first within each verdict; empty if there are none.
+    /// The causes that take a part of the median or slow some requests, the most expensive first; empty if there are none.
     pub causes: Vec<AlarmCause>,
     /// Why the link could not be explained.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,12 +118,12 @@ impl AlarmExplanation {
 
 impl From<&Explanation> for AlarmExplanation {
     fn from(explanation: &Explanation) -> AlarmExplanation {
-        let found = explanation.causes.iter().filter(|cause| cause.verdict.is_found()).take(MAX_CAUSES);
+        let found = explanation.causes.iter().filter(|cause| cause.has_effect()).take(MAX_CAUSES);
         let causes = found.map(|cause| AlarmCause {
             id: cause.id,
             name: cause.name,
             verdict: cause.verdict,
-            cost_ns: cause.effect.cost_ns,
+            cost_ns: cause.share_ns(),
             remedy: cause.remedy,
         });
         AlarmExplanation { causes: causes.collect(), failure: None }
