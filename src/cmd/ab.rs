@@ -18,7 +18,7 @@ use super::compare::{CompareFlags, ComparisonFormat};
 use super::help::{OUTPUT, TARGET};
 use super::input::read_text;
 use super::ip::IpFlags;
-use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
+use super::measure::{MeasuredRun, PlanFlags, in_file, measure, run_status};
 use super::output::{RunText, check_file_writable, finish_all, print_error};
 
 /// Run two plans alternately and compare them
@@ -116,7 +116,9 @@ fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
         return Ok(Plan::new(spec.expand()?)?);
     }
     let text = read_text(Path::new(named), "the plan")?;
-    Plan::from_toml(&text).with_context(|| named.to_owned())
+    let plan = Plan::from_toml(&text).with_context(|| named.to_owned())?;
+    schedule::check(plan.clone()).map_err(|error| in_file(error, &named, &text))?;
+    Ok(plan)
 }
 
 /// Splits the run into the runs of the two plans.

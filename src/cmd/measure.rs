@@ -1,6 +1,7 @@
 //! What all measuring commands share: their flags, and running a plan.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::run::{CaseResult, Run, WarningCode};
 use linkgauge::sample::RawFile;
-use linkgauge::schedule::{self, CheckedPlan, Precision, RunContext};
+use linkgauge::schedule::{self, CheckedPlan, InvalidCase, Precision, RunContext};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::verdict;
 use linkgauge::workload::download::{ContentSender, PartialContent};
@@ -202,6 +203,7 @@ impl CaseFlags {
             Some(WarmUp::Time(time)) => (None, Some(time)),
             None => (None, None),
         };
+        self.check_protocol()?;
         Ok(CaseSpec {
             url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
             together: Some(self.together),
@@ -231,6 +233,16 @@ impl CaseFlags {
     fn effective_protocol(&self) -> String {
         let is_open = (self.one_way || !self.server_socket.is_empty()) && self.protocol == "auto";
         if is_open { "linkgauge".to_owned() } else { self.protocol.clone() }
+    }
+
+    fn check_protocol(&self) -> Result<()> {
+        let flags = [("--one-way", self.one_way), ("--server-socket", !self.server_socket.is_empty())];
+        match flags.into_iter().find(|(_, is_set)| *is_set && self.effective_protocol() != "linkgauge") {
+            Some((flag, _)) => {
+                bail!("{flag} needs the protocol linkgauge, not {}: leave out one of them", self.protocol)
+            }
+            None => Ok(()),
+        }
     }
 
     fn protocol_options(&self) -> BTreeMap<String, String> {
@@ -336,13 +348,21 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status>
     })
 }
 
-/// Runs a plan from a file. Flags override the file.
-pub fn run_plan_file(mut plan: Plan, file: &Path, flags: &PlanFlags) -> Result<Status> {
+/// Runs a plan from a file with this text. Flags override the file.
+pub fn run_plan_file(file: &Path, text: &str, flags: &PlanFlags) -> Result<Status> {
+    let mut plan = Plan::from_toml(text).with_context(|| file.display().to_string())?;
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
     plan.title = flags.title.clone().or(plan.title);
-    let plan = schedule::check(plan).with_context(|| file.display().to_string())?;
+    let plan = schedule::check(plan).map_err(|error| in_file(error, &file.display(), text))?;
     Ok(run_checked_plan(&plan, flags, None, Aims::default())?.1)
+}
+
+/// The error about a case with the file and the line of its entry.
+pub fn in_file(error: InvalidCase, name: &dyn Display, text: &str) -> anyhow::Error {
+    let line = Plan::line_of_case(text, error.case.unwrap_or(1));
+    let line = line.map_or(String::new(), |line| format!(": line {line}"));
+    anyhow::Error::new(error).context(format!("{name}{line}"))
 }
 
 /// The message for output that excludes `--each`.
@@ -417,18 +437,21 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()
         .all(|case| !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty());
     let is_wanted = measured && !is_answered_by_errors;
     let written = flags.output.write(run, if is_wanted { text } else { RunText::Omitted });
-    if run.interrupted && !measured && is_answer_missing(run) {
-        print_message("interrupted: nothing was measured");
-    }
+    ended_before_result(run);
     if measured {
         flags.save.save_and_print(run, flags.output.messages());
     }
     written
 }
 
-/// Whether no error was printed in the place of an answer.
-fn is_answer_missing(run: &Run) -> bool {
-    run.cases.iter().all(|case| case.failures.is_empty())
+/// Whether the user ended the run before it had a result or an error. Then a line says so.
+pub fn ended_before_result(run: &Run) -> bool {
+    let has_answer = |case: &CaseResult| case.figures.has_measurements() || !case.failures.is_empty();
+    let is_early = run.interrupted && !run.cases.iter().any(has_answer);
+    if is_early {
+        print_message("interrupted: nothing was measured");
+    }
+    is_early
 }
 
 /// How a run ended.

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use linkgauge::plan::Plan;
 
 use super::Status;
 use super::input::read_text;
@@ -21,8 +20,6 @@ pub struct Flags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let name = flags.file.display();
     let text = read_text(&flags.file, "the plan")?;
-    let plan = Plan::from_toml(&text).with_context(|| name.to_string())?;
-    run_plan_file(plan, &flags.file, &flags.plan)
+    run_plan_file(&flags.file, &text, &flags.plan)
 }

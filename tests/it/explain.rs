@@ -259,7 +259,7 @@ fn a_run_without_enough_data_is_one_line() {
             &["'loggernut!' is neither the name of a host nor a study (sena, loggernet", "is not a file"],
         ),
         ("nowhere.json", &["nowhere.json: cannot be read"]),
-        (nonsense.as_str(), &["nonsense.json", "not a run document"]),
+        (nonsense.as_str(), &["nonsense.json", "the document is cut off"]),
         (newer.as_str(), &["newer.json", "linkgauge.run.v9", "newer linkgauge"]),
     ] {
         let ended = run(&["explain", of]);

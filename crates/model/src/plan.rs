@@ -586,15 +586,15 @@ mod tests {
             case("interval = \"999us\""),
         ].join("\n"), @r"
         the plan has no case: add a [[case]] with a url
-        case 1: a case has no endpoint: add a url
-        case 1: a message of 0 bytes: use 1 to 1Gi
-        case 1: ports = 70000: use 1 to 16384
-        case 1: a Poisson schedule needs a rate: add one
-        case 1: a count or volume of 0 measures nothing: use 1 or more
-        case 1: too many CPUs: pin takes one for the client and one for the server
-        case 1: a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out
-        case 1: an interval of 0ns is too short for a time series: use 1ms or more
-        case 1: an interval of 999us is too short for a time series: use 1ms or more
+        line 1: case 1: a case has no endpoint: add a url
+        line 4: case 1: a message of 0 bytes: use 1 to 1Gi
+        line 4: case 1: ports = 70000: use 1 to 16384
+        line 1: case 1: a Poisson schedule needs a rate: add one
+        line 4: case 1: a count or volume of 0 measures nothing: use 1 or more
+        line 4: case 1: too many CPUs: pin takes one for the client and one for the server
+        line 4: case 1: a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out
+        line 4: case 1: an interval of 0ns is too short for a time series: use 1ms or more
+        line 4: case 1: an interval of 999us is too short for a time series: use 1ms or more
         ");
     }
 }

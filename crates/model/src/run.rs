@@ -6,6 +6,7 @@
 //! Each field's name carries its unit. An absent field was not measured. `null` was not reached because too many
 //! requests were lost. Floating-point numbers are always finite.
 
+mod damage;
 mod defects;
 mod evidence;
 mod facts;
@@ -528,9 +529,9 @@ pub struct Environment {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The text is not JSON, or not a run document.
-    #[error("not a run document: {0}: name a whole file that --json or 'linkgauge export' wrote")]
-    NotJson(serde_json::Error),
+    /// Not a run document, or a damaged one: what is wrong, and where.
+    #[error("{0}: name a whole file that --json or 'linkgauge export' wrote")]
+    Damaged(String),
     /// A document of another schema.
     #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]
     Schema(String),
@@ -568,7 +569,12 @@ impl Run {
     /// Fails if it cannot be read, or is too large, and as [`Run::from_json`].
     pub fn read(from: impl Read) -> Result<Run, RunError> {
         let mut text = String::new();
-        from.take(MAX_DOCUMENT_BYTES + 1).read_to_string(&mut text)?;
+        from.take(MAX_DOCUMENT_BYTES + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => {
+                RunError::Damaged("not a run document: it is not UTF-8 text".to_owned())
+            }
+            _ => RunError::Read(error),
+        })?;
         if text.len() as u64 > MAX_DOCUMENT_BYTES {
             return Err(RunError::TooLarge("128 MiB"));
         }
@@ -588,11 +594,12 @@ impl Run {
         struct Head {
             schema: String,
         }
-        let head: Head = serde_json::from_str(text).map_err(RunError::NotJson)?;
+        let damaged = |error| RunError::Damaged(damage::describe(&error, text));
+        let head: Head = serde_json::from_str(text).map_err(damaged)?;
         if head.schema != SCHEMA {
             return Err(RunError::Schema(head.schema));
         }
-        serde_json::from_str(text).map(Run::with_separate_intervals).map_err(RunError::NotJson)
+        serde_json::from_str(text).map(Run::with_separate_intervals).map_err(damaged)
     }
 
     /// Earlier versions wrote the intervals within the run, of all percentiles, under `intervals`.

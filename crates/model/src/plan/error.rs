@@ -21,9 +21,27 @@ pub enum PlanError {
         /// What is wrong.
         error: CaseSpecError,
     },
+    /// The line of a file that another error is about.
+    #[error("line {line}: {error}")]
+    At {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong there.
+        error: Box<PlanError>,
+    },
     /// A URL is not an endpoint.
     #[error("{0}")]
     Endpoint(#[from] crate::endpoint::EndpointError),
+}
+
+impl PlanError {
+    /// The same with its line, if that is known.
+    pub(super) fn at(self, line: Option<usize>) -> PlanError {
+        match line {
+            Some(line) => PlanError::At { line, error: Box::new(self) },
+            None => self,
+        }
+    }
 }
 
 /// Why a case as typed is invalid.

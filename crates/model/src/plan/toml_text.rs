@@ -1,7 +1,7 @@
 //! Errors of files in TOML, in one line: where, which key, what is wrong, what is allowed. The parser's own messages quote the
 //! line, and name types of Rust.
 
-use toml::de::Error;
+use toml::de::{DeArray, DeTable, DeValue, Error};
 
 use super::expand::MAX_PARALLEL;
 
@@ -18,6 +18,48 @@ pub fn describe(error: &Error, text: &str) -> String {
         Some(key) => format!("line {line}: {key}: {what}"),
         None => format!("line {line}: {what}"),
     }
+}
+
+/// The line of a key of the `number`th table of a list (`case`, `watch`), from 1: its own, that of its default, or else that of the
+/// table. `None` if the text has no such table.
+pub fn line_of_entry(text: &str, list: &str, number: usize, key: Option<&str>) -> Option<usize> {
+    let number = number.to_string();
+    let own = key.and_then(|key| line_of(text, &[list, &number, key]));
+    let default = || line_of(text, &["defaults", key?]);
+    own.or_else(default).or_else(|| line_of(text, &[list, &number]))
+}
+
+/// The line of a key by its path: names, and numbers of lists from 1. Names may have `_` for `-`.
+pub fn line_of(text: &str, path: &[&str]) -> Option<usize> {
+    enum TomlPlace<'a, 'text> {
+        Table(&'a DeTable<'text>),
+        List(&'a DeArray<'text>),
+        Value,
+    }
+    let document = DeTable::parse(text).ok()?;
+    let (mut place, mut start) = (TomlPlace::Table(document.get_ref()), 0);
+    for part in path {
+        let value = match place {
+            TomlPlace::Table(table) => {
+                let is_named = |name: &str| name.replace('-', "_") == part.replace('-', "_");
+                let (key, value) = table.iter().find(|(key, _)| is_named(key.get_ref()))?;
+                start = key.span().start;
+                value
+            }
+            TomlPlace::List(list) => {
+                let value = list.get(part.parse::<usize>().ok()?.checked_sub(1)?)?;
+                start = value.span().start;
+                value
+            }
+            TomlPlace::Value => return None,
+        };
+        place = match value.get_ref() {
+            DeValue::Table(table) => TomlPlace::Table(table),
+            DeValue::Array(list) => TomlPlace::List(list),
+            _ => TomlPlace::Value,
+        };
+    }
+    Some(1 + text.get(..start)?.matches('\n').count())
 }
 
 /// The key whose value begins or goes on after this text.
@@ -46,7 +88,7 @@ fn is_key(text: &str) -> bool {
 }
 
 /// The message of the parser without the names of its types.
-fn in_plain_words(message: &str) -> String {
+pub(crate) fn in_plain_words(message: &str) -> String {
     let message = message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     if message.contains(" as i128") || message.contains(" as u128") {
         return "the number is too large".to_owned();
@@ -80,6 +122,7 @@ fn allowed_value(expected: &str) -> String {
     match expected {
         "a string" => "text in quotes".to_owned(),
         "a boolean" => "true or false".to_owned(),
+        "f64" => "a number".to_owned(),
         "a sequence" => "a list in brackets".to_owned(),
         "a map" => "a table".to_owned(),
         "u16" => number(u16::MAX.into()),
@@ -95,7 +138,21 @@ fn allowed_value(expected: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::{line_of, line_of_entry};
     use crate::plan::Plan;
+
+    #[test]
+    fn a_key_has_its_line() {
+        let text = "[defaults]\nrate = 3\n\n[[case]]\nurl = 1\n[[case]]\nwarm-up = 2\n[case.protocol_options]\nsend = 3\n";
+        let of = |path: &[&str]| line_of(text, path);
+        assert_eq!((of(&["case", "1", "url"]), of(&["case", "2", "warm_up"])), (Some(5), Some(7)));
+        assert_eq!((of(&["case", "2"]), of(&["case", "3"]), of(&["case", "0"])), (Some(6), None, None));
+        assert_eq!(of(&["case", "2", "protocol_options", "send"]), Some(9));
+        assert_eq!((of(&["case", "1", "url", "x"]), of(&["other"])), (None, None));
+        assert_eq!(line_of_entry(text, "case", 2, Some("rate")), Some(2), "its default");
+        assert_eq!(line_of_entry(text, "case", 2, Some("size")), Some(6));
+        assert_eq!(line_of("[[case]\n", &["case"]), None);
+    }
 
     #[test]
     fn a_wrong_value_has_its_line_its_key_and_what_is_allowed() {
@@ -141,7 +198,7 @@ mod tests {
         line 3: size: 'x' is not a number of bytes (like 14, 3420k, 1Mi)
         line 3: size: 'x' is not a number of bytes (like 14, 3420k, 1Mi)
         line 3: size: use a number, or text with a unit in quotes
-        case 1: size is an empty list: name a value, or leave it out
+        line 4: case 1: size is an empty list: name a value, or leave it out
         line 3: parallel: -1 does not fit: use a whole number from 1 to 16384
         line 3: parallel: 99999999999 does not fit: use a whole number from 1 to 16384
         line 3: parallel: the number is too large

@@ -53,6 +53,14 @@ pub enum HostListError {
         /// What is wrong.
         error: EndpointError,
     },
+    /// The line of the file that another error is about.
+    #[error("line {line}: {error}")]
+    At {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong there.
+        error: Box<HostListError>,
+    },
     /// Something about the whole list is wrong.
     #[error("{0}")]
     Invalid(String),

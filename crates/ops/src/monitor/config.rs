@@ -1,5 +1,7 @@
 //! What to watch: from a file in TOML, or from URLs.
 
+mod error;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -8,16 +10,18 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT, check_http_url};
-use super::alert::{Alert, InvalidRule, Rule};
-use super::calendar::{InvalidQuietHours, QuietHours, cover_whole_day};
+use super::alert::{Alert, Rule};
+use super::calendar::{QuietHours, cover_whole_day};
 use super::level::USUAL_SHIFT_DELAY;
 use super::push::{DEFAULT_PUSH_INTERVAL, Push};
 use linkgauge_engine::link::endpoint_caps;
-use linkgauge_engine::schedule::{self, InvalidCase};
+use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
-use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_bytes, format_period};
+use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
+
+pub use error::ConfigError;
 
 /// Probes per second, unless the case has a rate.
 const DEFAULT_RATE: f64 = 10.0;
@@ -58,82 +62,6 @@ const MIN_SHIFT_PROBES: f64 = 60.0;
 
 /// Alerts of a link, and its quiet hours.
 const MAX_RULES: usize = 100;
-
-/// Why a file or a list of URLs cannot be watched.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file is not valid TOML, or has unknown keys.
-    #[error("{0}")]
-    Toml(String),
-    /// A case is invalid on its own.
-    #[error("watch {watch}: {error}")]
-    Case {
-        /// Number of the entry, from 1.
-        watch: usize,
-        /// What is wrong.
-        error: CaseSpecError,
-    },
-    /// A case cannot be measured.
-    #[error("watch '{name}': {error}")]
-    Invalid {
-        /// Name of the watch.
-        name: String,
-        /// What is wrong.
-        error: Box<InvalidCase>,
-    },
-    /// A rule cannot be read.
-    #[error("watch {watch}: {error}")]
-    Rule {
-        /// Number of the entry, from 1.
-        watch: usize,
-        /// What is wrong.
-        error: InvalidRule,
-    },
-    /// Quiet hours cannot be read.
-    #[error("watch {watch}: {error}")]
-    QuietHours {
-        /// Number of the entry, from 1.
-        watch: usize,
-        /// What is wrong.
-        error: InvalidQuietHours,
-    },
-    /// An action cannot be performed.
-    #[error("action {action}: {why}")]
-    Action {
-        /// Number of the entry, from 1.
-        action: usize,
-        /// What is wrong, and what to try.
-        why: &'static str,
-    },
-    /// The metrics cannot be pushed.
-    #[error("push: {why}")]
-    Push {
-        /// What is wrong, and what to try.
-        why: &'static str,
-    },
-    /// Two watches have one name.
-    #[error("two watches are named '{0}': give each a name of its own")]
-    SameName(String),
-    /// There is nothing to watch, or too much.
-    #[error("{amount} links to watch: a monitor watches 1 to {MAX_WATCHES}", amount = format_amount(*.0))]
-    Count(usize),
-    /// The store would hold nothing.
-    #[error("store-size is {0} B: use {least} or more", least = format_bytes(MIN_STORE_BYTES))]
-    StoreSize(u64),
-    /// A setting does not fit the others.
-    #[error("watch '{name}': {why}")]
-    Unfit {
-        /// Name of the watch.
-        name: String,
-        /// What is wrong, and what to try.
-        why: String,
-    },
-}
-
-fn format_amount(links: usize) -> String {
-    if links > MAX_WATCHES { format!("more than {MAX_WATCHES}") } else { links.to_string() }
-}
 
 /// What a monitor does.
 #[derive(Debug, Clone)]
@@ -324,24 +252,32 @@ impl Config {
             let entry = WatchEntry::deserialize(deserializer(own)).map_err(wrong)?;
             let spec =
                 CaseSpec::deserialize(deserializer(whole)).map_err(|error| with_entry_keys(wrong(error)))?;
-            watches.extend(watches_of(spec, &entry, number)?);
+            let located = |error: ConfigError| error.at_entry(text, number);
+            let of_entry = watches_of(spec, &entry, number).map_err(located)?;
+            of_entry.iter().try_for_each(check).map_err(located)?;
+            for watch in of_entry {
+                if watches.iter().any(|other: &Watch| other.name == watch.name) {
+                    return Err(located(ConfigError::SameName(watch.name)));
+                }
+                watches.push(watch);
+            }
             if watches.len() > MAX_WATCHES {
                 return Err(ConfigError::Count(watches.len()));
             }
         }
-        let actions =
-            file.action.into_iter().zip(1..).map(|(entry, number)| {
-                entry.action().map_err(|why| ConfigError::Action { action: number, why })
-            });
+        let actions = file.action.into_iter().zip(1..).map(|(entry, number)| {
+            entry.action().map_err(|why| ConfigError::Action { action: number, why }.at_entry(text, 0))
+        });
         let actions = actions.collect::<Result<_, _>>()?;
         if let Some(Bytes(size)) = file.store_size.filter(|size| size.0 < MIN_STORE_BYTES) {
-            return Err(ConfigError::StoreSize(size));
+            return Err(ConfigError::StoreSize(size).at_entry(text, 0));
         }
         let config = Config::new(watches, actions)?;
         let push = |entry: PushEntry| {
             Push::new(entry.url, entry.every.map_or(DEFAULT_PUSH_INTERVAL, |every| every.0))
         };
-        let push = file.push.map(push).transpose().map_err(|why| ConfigError::Push { why })?;
+        let push =
+            file.push.map(push).transpose().map_err(|why| ConfigError::Push { why }.at_entry(text, 0))?;
         Ok(Config { max_store_bytes: file.store_size.map(|size| size.0), push, ..config })
     }
 
@@ -495,8 +431,10 @@ fn check(watch: &Watch) -> Result<(), ConfigError> {
     }
     match watch.schedule {
         WatchSchedule::Every(_) if !watch.rules.is_empty() => {
-            let why = "alerts need probes all the time: remove 'every', or use 'threshold' for each test";
-            Err(unfit(why.to_owned()))
+            let keys = if watch.case.stop.count.is_some() { "'count' and 'every'" } else { "'every'" };
+            Err(unfit(format!(
+                "alerts need probes all the time: remove {keys}, or use 'thresholds' for each test"
+            )))
         }
         WatchSchedule::Every(_) => {
             let needed = min_test_bytes(&watch.case);
@@ -607,14 +545,22 @@ mod tests {
         for (text, why) in [
             ("", "0 links to watch"),
             ("[[watch]]\nname = \"x\"", "has no endpoint"),
-            (&format!("{watch}{watch}"), "two watches are named 'tcp://192.0.2.1'"),
+            (&format!("{watch}{watch}"), "line 3: two watches are named 'tcp://192.0.2.1'"),
             (
                 &format!("{watch}alerts = []"),
                 "unknown field `alerts`, expected one of `name`, `every`, `alert`, `quiet`",
             ),
             (&format!("{watch}size = [1, 2]"), "use lists for 'url' only"),
-            (&format!("{watch}size = []"), "size is an empty list"),
-            (&format!("{watch}timeout = \"1us\""), "a timeout of 1"),
+            (&format!("{watch}size = []"), "line 3: watch 1: size is an empty list"),
+            (
+                &format!("{watch}[[watch]]\nurl = \"tcp://b\"\nrate = \"1M/s\""),
+                "line 5: watch 2: a link is watched",
+            ),
+            (&format!("[defaults]\nquiet = [\"x\"]\n{watch}"), "line 2: watch 1: "),
+            (&format!("{watch}\n[[action]]\nwebhook = \"ftp://x\""), "line 4: action 1: a webhook"),
+            (&format!("{watch}[push]\nurl = \"ftp://x\""), "line 3: push: "),
+            (&format!("{watch}count = 5\nalert = [\"loss > 5%\"]"), "remove 'count' and 'every'"),
+            (&format!("{watch}timeout = \"1us\""), "line 1: watch 'tcp://192.0.2.1': a timeout of 1"),
             (&format!("{watch}quiet = [\"00:00-12:00\", \"11:00-00:00\"]"), "leave no time of the day"),
             (&format!("{watch}alert = [\"late 0ms > 5 %\"]"), "a time of 0 is no limit"),
             (&format!("store-size = 5\n{watch}"), "store-size is 5 B: use 1"),

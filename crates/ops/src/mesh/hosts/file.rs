@@ -12,7 +12,7 @@ use super::{
 };
 use linkgauge_engine::link::{DEFAULT_PORT, TRANSPORTS};
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_model::plan::toml_text;
+use linkgauge_model::plan::toml_text::{self, line_of, line_of_entry};
 use linkgauge_model::units::{BitRate, Bytes, MessageRate, Span, format_plural};
 
 #[derive(Debug, Deserialize)]
@@ -103,26 +103,47 @@ struct ResourceEntry {
 pub(crate) fn read(text: &str) -> Result<HostList, HostListError> {
     let file: HostsToml =
         toml::from_str(text).map_err(|error| HostListError::Toml(toml_text::describe(&error, text)))?;
-    let hosts = file.host.into_iter().map(HostEntry::read).collect::<Result<Vec<Host>, _>>()?;
+    let hosts = entries(file.host, |number| line_of_entry(text, "host", number, None), HostEntry::read)?;
     if !(2..=MAX_HOSTS).contains(&hosts.len()) {
         let count = format_plural(hosts.len() as u64, "host");
         let what = format!("{count}: a mesh has 2 to {MAX_HOSTS}. Add a [[host]] for each");
         return Err(HostListError::Invalid(what));
     }
-    let names = indexes(&hosts)?;
-    let resources = file.resource.into_iter().map(|entry| entry.read(&hosts, &names)).collect();
+    let at = |path: &'static [&'static str]| move |error| located(error, line_of(text, path));
+    let names = indexes(&hosts)
+        .map_err(|(index, error)| located(error, line_of_entry(text, "host", index + 1, Some("name"))))?;
+    let line_of_resource = |number| line_of_entry(text, "resource", number, None);
+    let resources = entries(file.resource, line_of_resource, |entry| entry.read(&hosts, &names));
     let choice = PairChoice { pairs: file.pairs, hub: file.hub, representatives: file.representatives };
     let list = HostList {
         title: file.title,
-        pairs: choice.choose(&hosts, &names)?,
+        pairs: choice.choose(&hosts, &names).map_err(at(&["pairs"]))?,
         resources: checked_resources(resources)?,
-        transport: checked_transport(file.test.transport)?,
-        latency: file.test.latency.read()?,
-        throughput: file.test.throughput.read()?,
+        transport: checked_transport(file.test.transport).map_err(at(&["test", "transport"]))?,
+        latency: file.test.latency.read().map_err(at(&["test", "latency"]))?,
+        throughput: file.test.throughput.read().map_err(at(&["test", "throughput"]))?,
         hosts,
     };
     check(&list)?;
     Ok(list)
+}
+
+/// The error with its line, if that is known.
+fn located(error: HostListError, line: Option<usize>) -> HostListError {
+    match line {
+        Some(line) => HostListError::At { line, error: Box::new(error) },
+        None => error,
+    }
+}
+
+/// Reads the tables of a list; an error names the line of its table.
+fn entries<E, T>(
+    tables: Vec<E>,
+    line: impl Fn(usize) -> Option<usize>,
+    read: impl Fn(E) -> Result<T, HostListError>,
+) -> Result<Vec<T>, HostListError> {
+    let read = |(table, number)| read(table).map_err(|error| located(error, line(number)));
+    tables.into_iter().zip(1..).map(read).collect()
 }
 
 fn check(list: &HostList) -> Result<(), HostListError> {
@@ -152,13 +173,13 @@ fn check(list: &HostList) -> Result<(), HostListError> {
     Ok(())
 }
 
-/// The index of each host by its name.
-fn indexes(hosts: &[Host]) -> Result<BTreeMap<String, usize>, HostListError> {
+/// The index of each host by its name; or the index of the second host of a name.
+fn indexes(hosts: &[Host]) -> Result<BTreeMap<String, usize>, (usize, HostListError)> {
     let mut names = BTreeMap::new();
     for (index, host) in hosts.iter().enumerate() {
         if names.insert(host.name.clone(), index).is_some() {
             let why = "two hosts have this name: give each a name of its own".to_owned();
-            return Err(HostListError::Host { name: host.name.clone(), why });
+            return Err((index, HostListError::Host { name: host.name.clone(), why }));
         }
     }
     Ok(names)

@@ -82,9 +82,12 @@ fn wrong_files_say_what_is_wrong() {
     for (text, why) in [
         ("", "0 hosts: a mesh has 2 to 1000"),
         ("[[host]]\nname = \"a\"", "1 host: a mesh"),
-        (&format!("{TWO}[[host]]\nname = \"a\""), "two hosts have this name"),
+        (&format!("{TWO}[[host]]\nname = \"a\""), "line 6: host 'a': two hosts have this name"),
         (&host("colour = 1"), "unknown field `colour`"),
-        (&host("ssh = \"x\"\nlocal = true"), "exclude each other"),
+        (
+            &host("ssh = \"x\"\nlocal = true"),
+            "line 5: host 'c': ssh, command, server and local exclude each other",
+        ),
         (&host("ssh = \"-oProxyCommand=x\""), "not an option"),
         (&host("command = []"), "the command is empty"),
         (&host("address = \"x/y\""), "host 'c': "),
@@ -95,12 +98,15 @@ fn wrong_files_say_what_is_wrong() {
         (&format!("pairs = [[\"a\", \"a\"]]\n{TWO}"), "is one host"),
         (&format!("pairs = []\n{TWO}"), "no pair is to be measured"),
         (&format!("{TWO}[[resource]]\nname = \"r\""), "no host uses it"),
-        (&format!("{TWO}[[resource]]\nname = \"r\"\nhosts = [\"a\"]\ncapacity = 0"), "allows no test"),
+        (
+            &format!("{TWO}[[resource]]\nname = \"r\"\nhosts = [\"a\"]\ncapacity = 0"),
+            "line 5: resource 'r': a capacity of 0 allows no test",
+        ),
         (&format!("{TWO}[[resource]]\nname = \"r\"\nhosts = [\"z\"]"), "no host is named 'z'"),
         (&format!("test.latency.off = true\ntest.throughput.off = true\n{TWO}"), "both off"),
-        (&format!("test.latency.rate = \"5k/s\"\n{TWO}"), "0.1/s to 1000/s"),
+        (&format!("test.latency.rate = \"5k/s\"\n{TWO}"), "line 1: the rate of latency is 0.1/s to 1000/s"),
         (&format!("test.throughput.time = \"2h\"\n{TWO}"), "100ms to 1h"),
-        (&format!("test.transport = \"pigeon\"\n{TWO}"), "unknown transport 'pigeon'"),
+        (&format!("test.transport = \"pigeon\"\n{TWO}"), "line 1: unknown transport 'pigeon'"),
         (
             "[[host]]\nname = \"a\"\nserver = \"tcp://h\"\n[[host]]\nname = \"b\"\nserver = \"tcp://i\"",
             "have no agent",

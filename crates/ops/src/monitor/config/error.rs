@@ -1,0 +1,115 @@
+//! What is wrong with a file or a list of URLs, and in which line.
+
+use super::{MAX_WATCHES, MIN_STORE_BYTES};
+use crate::monitor::alert::InvalidRule;
+use crate::monitor::calendar::InvalidQuietHours;
+use linkgauge_engine::schedule::InvalidCase;
+use linkgauge_model::plan::{CaseSpecError, toml_text};
+use linkgauge_model::units::format_bytes;
+
+/// Why a file or a list of URLs cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file is not valid TOML, or has unknown keys.
+    #[error("{0}")]
+    Toml(String),
+    /// A case is invalid on its own.
+    #[error("watch {watch}: {error}")]
+    Case {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: CaseSpecError,
+    },
+    /// A case cannot be measured.
+    #[error("watch '{name}': {error}")]
+    Invalid {
+        /// Name of the watch.
+        name: String,
+        /// What is wrong.
+        error: Box<InvalidCase>,
+    },
+    /// A rule cannot be read.
+    #[error("watch {watch}: {error}")]
+    Rule {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: InvalidRule,
+    },
+    /// Quiet hours cannot be read.
+    #[error("watch {watch}: {error}")]
+    QuietHours {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: InvalidQuietHours,
+    },
+    /// An action cannot be performed.
+    #[error("action {action}: {why}")]
+    Action {
+        /// Number of the entry, from 1.
+        action: usize,
+        /// What is wrong, and what to try.
+        why: &'static str,
+    },
+    /// The metrics cannot be pushed.
+    #[error("push: {why}")]
+    Push {
+        /// What is wrong, and what to try.
+        why: &'static str,
+    },
+    /// Two watches have one name.
+    #[error("two watches are named '{0}': give each a name of its own")]
+    SameName(String),
+    /// There is nothing to watch, or too much.
+    #[error("{amount} links to watch: a monitor watches 1 to {MAX_WATCHES}", amount = format_amount(*.0))]
+    Count(usize),
+    /// The store would hold nothing.
+    #[error("store-size is {0} B: use {least} or more", least = format_bytes(MIN_STORE_BYTES))]
+    StoreSize(u64),
+    /// The line of the file that another error is about.
+    #[error("line {line}: {error}")]
+    At {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong there.
+        error: Box<ConfigError>,
+    },
+    /// A setting does not fit the others.
+    #[error("watch '{name}': {why}")]
+    Unfit {
+        /// Name of the watch.
+        name: String,
+        /// What is wrong, and what to try.
+        why: String,
+    },
+}
+
+impl ConfigError {
+    /// The same with its line in the text, where it is about one entry: the `number`th watch, an action, or another key.
+    pub(super) fn at_entry(self, text: &str, number: usize) -> ConfigError {
+        let of_watch = |key| toml_text::line_of_entry(text, "watch", number, key);
+        let line = match &self {
+            ConfigError::Case { error, .. } => of_watch(Some(error.field)),
+            ConfigError::Rule { .. } => of_watch(Some("alert")),
+            ConfigError::QuietHours { .. } => of_watch(Some("quiet")),
+            ConfigError::Invalid { .. } | ConfigError::Unfit { .. } | ConfigError::SameName(_) => {
+                of_watch(None)
+            }
+            ConfigError::Action { action, .. } => toml_text::line_of_entry(text, "action", *action, None),
+            ConfigError::Push { .. } => toml_text::line_of(text, &["push"]),
+            ConfigError::StoreSize(_) => toml_text::line_of(text, &["store-size"]),
+            ConfigError::Toml(_) | ConfigError::Count(_) | ConfigError::At { .. } => None,
+        };
+        match line {
+            Some(line) => ConfigError::At { line, error: Box::new(self) },
+            None => self,
+        }
+    }
+}
+
+fn format_amount(links: usize) -> String {
+    if links > MAX_WATCHES { format!("more than {MAX_WATCHES}") } else { links.to_string() }
+}
