@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use socket2::Socket;
+use socket2::{Protocol, Socket};
 
 use super::reachability::{connect_fault, ignore_reports, keep_weightier, silent_fault, socket_fault};
+use super::unsent::SilentAttempt;
 use super::{Fault, OpenContext, internet};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -45,9 +46,11 @@ fn race(
     let mut untried = addresses.iter();
     let mut attempts: Vec<Socket> = Vec::new();
     let mut next_at = context.clock.now();
+    let mut silent = SilentAttempt::begin(next_at);
     let mut kept = None;
     loop {
         let now = context.clock.now();
+        let slow_at = silent.observe(now);
         if (attempts.is_empty() || now >= next_at)
             && let Some(&address) = untried.next()
         {
@@ -62,10 +65,13 @@ fn race(
             return Err(kept.unwrap_or_else(silent_fault));
         }
         if now >= until {
-            keep_weightier(&mut kept, silent_fault());
+            let is_tcp = |socket: &Socket| socket.protocol().is_ok_and(|kind| kind == Some(Protocol::TCP));
+            let fault = if attempts.iter().all(is_tcp) { silent.fault() } else { silent_fault() };
+            keep_weightier(&mut kept, fault);
             return Err(kept.unwrap_or_else(silent_fault));
         }
         let wake_at = if untried.len() > 0 { next_at.min(until) } else { until };
+        let wake_at = slow_at.map_or(wake_at, |slow_at| wake_at.min(slow_at));
         let Some(index) = wait_for_one(&attempts, wake_at.since(now)) else { continue };
         let socket = attempts.swap_remove(index);
         match finish(&socket) {

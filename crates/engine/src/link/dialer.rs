@@ -14,6 +14,7 @@ use super::fault::is_file_limit_reached;
 use super::party::CANCEL_CHECK_INTERVAL;
 use super::reachability::silent_fault;
 use super::time_of_day::TimeOfDay;
+use super::unsent::SilentAttempt;
 use super::{
     Caps, Fault, Framing, Hosts, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources,
     Transport, endpoint_caps, find_transport, internet, mem, remote_address,
@@ -253,14 +254,16 @@ impl Dialer {
         // A host that is silent may yet be reported as unreachable.
         let report_time = if self.is_local(endpoint) { Duration::ZERO } else { self.report_time };
         let until = self.now() + self.timeout.max(report_time);
+        let mut silent = SilentAttempt::begin(self.now());
         let mut link = self.begin_open(endpoint)?;
         loop {
+            silent.observe(self.now());
             let left = until.since(self.now());
             let fault = match link.reopen(left.min(CANCEL_CHECK_INTERVAL)) {
                 Ok(()) => return Ok(link),
                 Err(Fault::TimedOut) if self.cancel.load(Relaxed) => Fault::Interrupted,
                 Err(Fault::TimedOut) if left > CANCEL_CHECK_INTERVAL => continue,
-                Err(Fault::TimedOut) => silent_fault(),
+                Err(Fault::TimedOut) => silent.fault(),
                 Err(fault) => fault,
             };
             return Err(LinkError::new(endpoint, fault));

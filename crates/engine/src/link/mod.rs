@@ -78,6 +78,7 @@ mod traffic_class;
 pub mod tty;
 mod udp;
 mod unix;
+mod unsent;
 mod vsock;
 pub(crate) mod waker;
 

@@ -80,13 +80,17 @@ fn fault_to(
 /// Why this host itself sends nothing to an address, by the error of a call; `None` for errors with other reasons.
 pub(crate) fn local_refusal(remote: SocketAddr, source: &io::Error) -> Option<Fault> {
     match Errno::from_io_error(source)? {
-        Errno::PERM => Some(Fault::Unreachable(OWN_FIREWALL.to_owned())),
+        Errno::PERM => Some(own_firewall_fault()),
         Errno::ACCESS | Errno::INVAL | Errno::HOSTUNREACH | Errno::NETUNREACH => route_refusal(remote),
         _ => None,
     }
 }
 
-/// A packet that a rule of this host discards.
+/// The fault of packets that a rule of this host discards.
+pub(crate) fn own_firewall_fault() -> Fault {
+    Fault::Unreachable(OWN_FIREWALL.to_owned())
+}
+
 const OWN_FIREWALL: &str = "a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or \
                             'iptables-save'";
 

@@ -30,6 +30,10 @@ const MAX_CLOCK_OFFSET: Duration = Duration::from_millis(20);
 /// Packets from other programs that may arrive besides those of this client.
 const MAX_FOREIGN_MESSAGES: u64 = 1_000;
 
+/// Fault of a download of which more arrived than the server reports.
+const ENDLESS: &str = "the server went on sending after the end of the download, or its report is wrong: restart it, or use another version \
+                       of it";
+
 /// The client's own observations.
 pub(crate) struct LocalObservations<'a> {
     /// Endpoints of the case.
@@ -67,10 +71,17 @@ pub(crate) fn check_report(mut report: ServerReport, known: &LocalObservations) 
         }
         if let Some((doubt, own)) = known.check_download(&report, port) {
             doubts.push(format!("{endpoint}: {doubt}"));
+            let reported = report.flows.iter().filter(|flow| flow.inward && flow.port == port);
+            let is_endless = known.is_reliable_stream(port)
+                && !known.was_interrupted
+                && reported.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages)) < own;
             let mut of_port = report.flows.iter_mut().filter(|flow| flow.inward && flow.port == port);
             // More bytes than this client sent cannot be verified.
             if let Some(first) = of_port.next() {
                 first.messages = own;
+                if is_endless {
+                    first.fault.get_or_insert_with(|| format!("{endpoint}: {ENDLESS}"));
+                }
             }
             of_port.for_each(|flow| flow.messages = 0);
         }

@@ -46,6 +46,13 @@ const LOST_LINK_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Payload is recent for this time.
 const RECENT_PAYLOAD: Duration = Duration::from_secs(1);
 
+/// Bytes that the system of a server and the queue of the link may hold of one stream when the test ends.
+const MAX_QUEUED_BYTES: u64 = 16 << 20;
+
+/// Error of a server that goes on sending after the end of the test.
+const NEVER_STOPS: &str = "the server still sends 5 s after the end of the test: its download has no end, so restart that server, or use \
+                           another version of it";
+
 /// Error of a control connection without replies, although the streams worked.
 const SILENT_CONTROL: &str = "the streams worked, but the control connection got no reply after the test: a NAT or firewall may \
                               forget idle connections. Try a shorter --time";
@@ -100,6 +107,8 @@ pub struct ClientControl {
     began_at: Option<Time>,
     /// Payload received so far, and when it last increased.
     heard: (u64, Option<Time>),
+    /// Payload received when the end state was sent.
+    heard_before_end: u64,
     drain_check: DrainCheck,
     /// When nothing was left to send.
     settled_at: Option<Time>,
@@ -129,6 +138,7 @@ impl ClientControl {
             stage_since: None,
             began_at: None,
             heard: (0, None),
+            heard_before_end: 0,
             drain_check: Box::new(|| None),
             settled_at: None,
             drained_at: None,
@@ -290,6 +300,16 @@ impl ClientControl {
         self.drained_at.is_some() || self.heard.1.is_some_and(is_recent)
     }
 
+    /// Whether more arrives after the end of the test than the system of the server and the queue of the link can have held.
+    fn still_receives(&self, now: Time) -> bool {
+        let is_recent = self.heard.1.is_some_and(|heard| now.since(heard) < RECENT_PAYLOAD);
+        let queued = match self.plan.framing {
+            Framing::Stream => MAX_QUEUED_BYTES.saturating_mul(self.plan.parameters.stream_count() as u64),
+            Framing::Message => 0,
+        };
+        self.receives() && is_recent && self.heard.0.saturating_sub(self.heard_before_end) > queued
+    }
+
     /// Whether the link may be lost: a stream has failed, or what was sent did not arrive in time.
     fn is_link_doubtful(&self) -> bool {
         let sends = !self.plan.parameters.reverse;
@@ -337,14 +357,16 @@ impl ClientControl {
                 || now.since(since) >= self.plan.reply_timeout.saturating_add(wait)
             {
                 self.test.signal_end();
-                self.ended_at = Some(now);
+                (self.ended_at, self.heard_before_end) = (Some(now), received);
                 self.channel.queue(&[ControlState::TestEnd as u8]);
                 self.enter_stage(ClientStage::EndSent);
             }
         }
         if self.stage == ClientStage::AwaitingReceivers {
             let waited = self.ended_at.map_or(STREAM_END_TIMEOUT, |ended| now.since(ended));
-            if self.test.receivers() == 0 || waited >= STREAM_END_TIMEOUT {
+            if waited >= STREAM_END_TIMEOUT && self.still_receives(now) {
+                self.fail(Fault::UnexpectedData, NEVER_STOPS);
+            } else if self.test.receivers() == 0 || waited >= STREAM_END_TIMEOUT {
                 self.channel.queue(&wire::encode_framed(&self.local_results().to_json()));
                 self.enter_stage(ClientStage::ResultsSent);
                 self.process_input();
@@ -470,6 +492,11 @@ impl Party for ClientControl {
             ClientStage::EndSent if !is_late => {}
             ClientStage::CookieSent => {
                 self.fail(Fault::NoReply, "no iperf3 server replied in time: choose another --protocol")
+            }
+            _ if self.ended_at.is_some_and(|ended| now.since(ended) >= STREAM_END_TIMEOUT)
+                && self.still_receives(now) =>
+            {
+                self.fail(Fault::UnexpectedData, NEVER_STOPS)
             }
             _ if self.ended_at.is_some() && !self.is_link_doubtful() && self.did_streams_work() => {
                 self.fail(Fault::NoReply, SILENT_CONTROL)

@@ -81,9 +81,13 @@ fn client() -> ClientControl {
 }
 
 fn client_of(test: &Arc<TestState>) -> ClientControl {
+    client_with(parameters(), test)
+}
+
+fn client_with(parameters: Parameters, test: &Arc<TestState>) -> ClientControl {
     let (timeout, time) = (Duration::from_secs(5), Some(Duration::from_secs(1)));
     let plan = ClientPlan {
-        parameters: parameters(),
+        parameters,
         framing: Framing::Stream,
         reply_timeout: timeout,
         max_time: time,
@@ -98,7 +102,7 @@ fn start_test(client: &mut ClientControl, test: &TestState) {
     assert_eq!(words.len(), wire::COOKIE_BYTES);
     deliver(client, &[ControlState::ParameterExchange as u8], Time(0));
     let (words, _) = drain_output(client, Time(0));
-    assert_eq!(words, wire::encode_framed(&parameters().to_json()));
+    assert!(wire::decode_framed(&words, wire::MAX_RESULTS_BYTES).unwrap().is_some(), "the parameters");
     deliver(client, &[ControlState::CreateStreams as u8], Time(0));
     assert_eq!(drain_output(client, Time(0)), (vec![], NextStep::Done));
     assert!(client.open_streams(Box::new(|| Some(true))));
@@ -407,6 +411,36 @@ fn a_silent_control_connection_is_named() {
     // Its system had acknowledged all payload.
     assert!(error.contains("control connection") && error.contains("NAT"), "{error}");
     assert!(now <= Time(5_500_000_000), "{now:?}");
+}
+
+/// The end of a download whose server sends this much in each tenth of a second, also after the end of the test.
+fn end_of_download(bytes: impl Fn(u64) -> usize) -> NextStep {
+    let test = Arc::<TestState>::default();
+    let load = Load { timeout: Duration::from_secs(5), ..Load::endless(1000) };
+    let caps = Caps::STREAM;
+    let mut stream = TestStream::receiver(stream_params(&load, &caps, &test));
+    let mut client = client_with(Parameters { reverse: true, ..parameters() }, &test);
+    start_test(&mut client, &test);
+    for tenth in 0..200 {
+        let now = Time(tenth * 100_000_000);
+        deliver(&mut stream, &vec![0; bytes(tenth)], now);
+        let (words, next) = drain_output(&mut client, now);
+        if words == [ControlState::TestEnd as u8] {
+            deliver(&mut client, &[ControlState::ExchangeResults as u8], now);
+        } else if !words.is_empty() || matches!(next, NextStep::Fails(_)) {
+            return next;
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_server_that_never_stops_sending_is_named() {
+    let NextStep::Fails(error) = end_of_download(|_| 1 << 20) else { panic!("the test was complete") };
+    assert!(error.contains("still sends 5 s after the end"), "{error}");
+    // The system of the server had more than its program knew.
+    let slow = end_of_download(|tenth| if tenth < 10 { 1 << 20 } else { 1 << 15 });
+    assert!(matches!(slow, NextStep::Receives(_)), "{slow:?}");
 }
 
 fn service(limits: ServerLimits, token: Option<String>) -> Arc<dyn Service> {

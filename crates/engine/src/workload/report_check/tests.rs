@@ -151,7 +151,12 @@ fn a_server_sent_at_least_what_arrived() {
         let checked = trial.check(sent(messages));
         assert!(!checked.is_rate_unknown, "the client counts what it receives");
         assert_eq!((checked.problems.len(), checked.report.flows[0].messages), (1, 500_000));
+        // A stream loses nothing and has nothing from others, so the server sends more than it knows.
+        let fault = checked.report.flows[0].fault.as_deref().unwrap_or_default();
+        assert_eq!(fault.contains("went on sending after the end"), messages < 500_000, "{fault}");
     }
+    let interrupted = ReportFixture { was_interrupted: true, ..trial };
+    assert_eq!(interrupted.check(sent(1)).report.flows[0].fault, None);
 }
 
 #[test]
