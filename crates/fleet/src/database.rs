@@ -23,6 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::Client;
 use tokio_postgres::error::{DbError, SqlState};
 
+use super::certificate;
 use super::collect::{CollectedTest, TestOutcome};
 use super::metrics::Receipt;
 use address::Address;
@@ -148,6 +149,9 @@ fn reason(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {
         let detail = said.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
         return format!("{}{detail}{}", said.message(), remedy(said));
+    }
+    if let Some(remedy) = certificate::remedy(error, "?sslrootcert=FILE at the end of the URL") {
+        return remedy;
     }
     let mut text = error.to_string();
     let mut below = error.source();

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use super::certificate;
 use super::signed::SecretKey;
 
 /// The first version with atomic batches and schedules.
@@ -524,9 +525,12 @@ fn connect_failure(error: &async_nats::ConnectError) -> String {
             "it does not accept the key. Add its public key to the configuration of the server".to_owned()
         }
         async_nats::ConnectErrorKind::TimedOut => format!("no reply within {} s", TIMEOUT.as_secs()),
-        _ => error.to_string(),
+        _ => certificate::remedy(error, HUB_CA).unwrap_or_else(|| error.to_string()),
     }
 }
+
+/// Where the file of an authority is named.
+const HUB_CA: &str = "ca = \"FILE\" in the section [fleet], or --ca FILE of an agent";
 
 /// While it reconnects, the client library says only of which kind a failure is.
 fn reconnect_failure(error: &str) -> String {

@@ -19,6 +19,7 @@
 //! statement, collectors take turns by a lock in the database, and a batch is confirmed to the hub after its commit.
 
 mod agent;
+mod certificate;
 mod collect;
 mod database;
 mod file;
