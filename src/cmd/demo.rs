@@ -24,7 +24,7 @@ use linkgauge::serve::Server;
 
 use super::Status;
 use super::help::DURATION;
-use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
+use super::measure::{MeasuredRun, PlanFlags, ended_before_result, measure, run_status};
 use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
@@ -47,7 +47,7 @@ pub struct Flags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let mut output = flags.output;
+    let (mut output, requested) = (flags.output.clone(), flags.output);
     let [json, html] = default_paths();
     let (json, html) = (output.json_or(json), output.html_or(html));
     output.check_writable(0)?;
@@ -82,6 +82,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
     let MeasuredRun { mut run, events } = measure(&plan, &plan_flags, dialer)?;
+    if ended_before_result(&run) {
+        finish_all([events, requested.write(&run, RunText::Omitted)])?;
+        return Ok(run_status(&run));
+    }
     run.warnings.extend(run_warnings(found.unavailable));
     let written = plan_flags.output.write(&run, RunText::Printed);
     if messages == Messages::All {

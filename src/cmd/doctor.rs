@@ -7,6 +7,7 @@ mod text;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
 use clap::Args;
@@ -19,7 +20,10 @@ use serde::Serialize;
 
 use super::Status;
 use super::help::OUTPUT;
-use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
+use super::output::{
+    finish_all, is_dash, print_json, print_message, print_text, terminal_options, write_file,
+};
+use super::signals::interrupt_flag;
 use overhead::MeasurementOverhead;
 
 /// Check whether this host can measure well
@@ -64,7 +68,12 @@ struct TransportStatus {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
+    let interrupt = interrupt_flag()?;
     let findings = examine_host();
+    if interrupt.load(Relaxed) {
+        print_message("interrupted: nothing was measured");
+        return Ok(Status::Interrupted);
+    }
     let render = if flags.all { text::render_all } else { text::render_summary };
     let page = || print_text(|stdout| stdout.write_all(render(&findings, &terminal_options()).as_bytes()));
     match flags.json {

@@ -183,10 +183,15 @@ pub fn command_name(typed: &[String]) -> String {
 
 fn on_flag(flag: &str, similar: Option<&str>, typed: &[String]) -> String {
     let command = typed.first().filter(|first| !first.starts_with('-')).map_or("", String::as_str);
-    if let Some(habit) = found(command, flag) {
+    let is_number = flag[1..].starts_with(|first: char| first.is_ascii_digit());
+    // `-1` is a flag of other programs, and the value of the flag before it.
+    let before =
+        typed.iter().position(|word| word.starts_with(flag)).and_then(|at| typed.get(at.checked_sub(1)?));
+    let is_value = is_number && before.is_some_and(|before| before.starts_with('-'));
+    if let Some(habit) = found(command, flag).filter(|_| !is_value) {
         return format!("unknown flag '{flag}': {}", habit.advice);
     }
-    if flag[1..].starts_with(|first: char| first.is_ascii_digit()) {
+    if is_number {
         return format!("'{flag}' is negative. Values are 0 or more");
     }
     let like = similar.map(|similar| format!("Did you mean '{similar}'? ")).unwrap_or_default();

@@ -20,7 +20,7 @@ use linkgauge::units::{format_nanoseconds, format_plural};
 use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
 use super::input::read_text;
-use super::measure::{read_token, run_status};
+use super::measure::{ended_before_result, read_token, run_status};
 use super::output::{OutputFlags, RunText, finish_all, print_message, print_text, supports_unicode};
 use super::signals::interrupt_flag;
 use super::store::{SaveFlags, StoreFlags, load_runs, print_saved, short_id};
@@ -74,7 +74,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     };
     let run = carry_out(&flags, list, options, (done, earlier.map(|run| run.id)))?;
     let measured = run.cases.iter().any(|case| case.figures.has_measurements());
-    let written = flags.output.write(&run, RunText::Printed);
+    let text = if ended_before_result(&run) { RunText::Omitted } else { RunText::Printed };
+    let written = flags.output.write(&run, text);
     if measured && flags.save.save_or_warn(&run) && !flags.output.quiet {
         print_saved(&run);
         if !run.is_complete() {

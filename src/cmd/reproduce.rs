@@ -36,7 +36,7 @@ use linkgauge::units;
 use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET};
 use super::lab::vm::GuestFlags;
-use super::measure::run_status;
+use super::measure::{ended_before_result, run_status};
 use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message, print_text};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
@@ -170,6 +170,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     let complete = measured.failures.is_empty();
     let run = measured.finish(&screen);
     let events = screen.finish();
+    if ended_before_result(&run) {
+        finish_all([events, flags.output.write(&run, RunText::Omitted)])?;
+        return Ok(run_status(&run));
+    }
     let written = flags.output.write(&run, RunText::printed_if(!events_on_stdout));
     flags.save.save_and_print(&run, flags.output.messages());
     finish_all([events, written])?;

@@ -69,10 +69,10 @@ pub struct Flags {
     #[arg(long, help_heading = LIMITS, value_name = "RATE")]
     max_rate: Option<BitRate>,
     /// Maximum number of sessions at the same time
-    #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = ServerLimits::default().sessions)]
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = ServerLimits::default().sessions, value_parser = clap::value_parser!(u32).range(1..))]
     max_sessions: u32,
     /// Maximum number of connections of one session [default: 16384]
-    #[arg(long, help_heading = LIMITS, value_name = "N")]
+    #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_flows: Option<u32>,
     /// Maximum message size [default: 1Gi]
     #[arg(long, help_heading = LIMITS, value_name = "SIZE")]

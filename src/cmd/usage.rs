@@ -48,6 +48,30 @@ fn own_line(error: &clap::Error, typed: &[String]) -> String {
             let advice = similar.map(|word| format!("Did you mean '{word}'? ")).unwrap_or_default();
             format!("unknown command '{word}'. {advice}'linkgauge --help' lists all commands")
         }
-        _ => [first].into_iter().chain(lines).collect::<Vec<_>>().join(" "),
+        _ => with_plain_number(&[first].into_iter().chain(lines).collect::<Vec<_>>().join(" ")),
     }
 }
+
+/// A line about a number in which the words of the standard library are replaced.
+fn with_plain_number(line: &str) -> String {
+    let Some((head, what)) = line.rsplit_once("': ") else { return line.to_owned() };
+    let advice = match what {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "use a whole number, 0 or more".to_owned()
+        }
+        "invalid float literal" => "use a number".to_owned(),
+        "number too large to fit in target type" => "this number is too large".to_owned(),
+        _ => match what.rsplit_once(" is not in ").and_then(|(_, range)| range.split_once("..=")) {
+            Some((least, most)) if LARGEST.contains(&most) => match what.starts_with('-') || least != "0" {
+                true => format!("use a whole number, {least} or more"),
+                false => "this number is too large".to_owned(),
+            },
+            Some((least, most)) => format!("use {least} to {most}"),
+            None => return line.to_owned(),
+        },
+    };
+    format!("{head}': {advice}")
+}
+
+/// The largest numbers of types, which are no limits of an option.
+const LARGEST: [&str; 2] = ["4294967295", "18446744073709551615"];

@@ -111,6 +111,26 @@ fn commands_of_other_programs_name_ours() {
         ),
         ("lab uart --nonsense", "unknown flag '--nonsense'. 'linkgauge lab uart --help' lists all flags"),
         ("latency h --count -5", "'-5' is negative. Values are 0 or more"),
+        ("serve --max-sessions -1", "'-1' is negative. Values are 0 or more"),
+        (
+            "serve -1",
+            "unknown flag '-1': write --time TIME: the server accepts any number of clients until then",
+        ),
+        (
+            "serve --max-sessions=-1",
+            "invalid value '-1' for '--max-sessions <N>': use a whole number, 1 or more",
+        ),
+        (
+            "serve --max-sessions 0",
+            "invalid value '0' for '--max-sessions <N>': use a whole number, 1 or more",
+        ),
+        ("serve --max-flows x", "invalid value 'x' for '--max-flows <N>': use a whole number, 0 or more"),
+        ("history --limit=-1", "invalid value '-1' for '--limit <N>': use a whole number, 0 or more"),
+        (
+            "latency h --seed 99999999999999999999",
+            "invalid value '99999999999999999999' for '--seed <N>': this number is too large",
+        ),
+        ("lab uart --ports 0", "invalid value '0' for '--ports <N>': use 1 to 1024"),
     ] {
         says(&typed.split(' ').collect::<Vec<_>>(), line);
     }
@@ -378,7 +398,7 @@ fn plans() {
     says(
         &["run", name],
         &format!(
-            "{name}: unknown workload 'flight' (known: latency, throughput, responsiveness, capacity, download, connect)"
+            "{name}: line 1: unknown workload 'flight' (known: latency, throughput, responsiveness, capacity, download, connect)"
         ),
     );
 }
@@ -402,14 +422,18 @@ fn files_that_cannot_be_written_are_found_before_anything_is_measured() {
 }
 
 #[test]
-fn an_error_of_a_plan_names_its_file() {
+fn an_error_of_a_plan_names_its_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("plan.toml");
     let name = file.to_str().unwrap();
     for (keys, what) in [
-        ("protocol = \"lingauge\"", "unknown protocol 'lingauge'"),
-        ("size = []", "case 1: size is an empty list"),
-        ("thresholds = [\"rate > 10\"]", "'10' is not a rate with its unit"),
+        ("protocol = \"lingauge\"", "line 1: unknown protocol 'lingauge'"),
+        (
+            "[[case]]\nurl = \"tcp://a\"\nworkload = \"latency\"\nprotocol = \"lingauge\"",
+            "line 4: case 2: unknown protocol 'lingauge'",
+        ),
+        ("size = []", "line 4: case 1: size is an empty list"),
+        ("thresholds = [\"rate > 10\"]", "line 4: thresholds: 'rate > 10': '10' is not a rate with its unit"),
     ] {
         let plan = format!("[[case]]\nurl = \"tcp://127.0.0.1:9\"\nworkload = \"latency\"\n{keys}\n");
         std::fs::write(&file, plan).unwrap();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use linkgauge::run::Run;
-use linkgauge::store::Store;
+use linkgauge::store::{Filter, Store};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -181,7 +181,11 @@ fn the_demo_removes_its_folder() {
         let ended = running.ended();
         assert_eq!(ended.status, Some(130), "{}", ended.stderr);
         assert!(own.read_dir().unwrap().next().is_none(), "{signal:?}");
-        assert!(out.join("linkgauge-demo.json").exists() && out.join("report.html").exists());
+        // Files are written only if something was measured by then.
+        let is_measured = !ended.stderr.contains("interrupted: nothing was measured\n");
+        for name in ["linkgauge-demo.json", "report.html"] {
+            assert_eq!(out.join(name).exists(), is_measured, "{}", ended.stderr);
+        }
     }
 }
 
@@ -261,4 +265,22 @@ fn ctrl_c_ends_an_explanation() {
         "error: interrupted before there was enough to explain. Try: a shorter --time\n"
     );
     drop(connection);
+}
+
+/// Agents that never start: there is no result, so neither a table nor a saved run.
+#[test]
+fn ctrl_c_before_the_first_result_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let [list, started, store] = ["hosts.toml", "started", "store"].map(|name| directory.path().join(name));
+    let agent = format!("command = [\"sh\", \"-c\", \"touch {}; exec sleep 600\"]", started.display());
+    let host = |name: &str| format!("[[host]]\nname = \"{name}\"\n{agent}\n");
+    std::fs::write(&list, host("a") + &host("b")).unwrap();
+    let [list, store_name] = [&list, &store].map(|path| path.to_str().unwrap());
+    let running = Running::start(&["mesh", list, "--store", store_name]);
+    wait_until("an agent", || started.exists().then_some(()));
+    running.signal(Signal::INT);
+    let ended = running.ended();
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(130), ""), "{}", ended.stderr);
+    assert_eq!(ended.stderr, "interrupted: nothing was measured\n");
+    assert!(Store::open_existing(&store).unwrap().ids(&Filter::default()).unwrap().is_empty());
 }

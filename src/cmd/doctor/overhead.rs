@@ -15,6 +15,8 @@ use linkgauge::serve::Server;
 use linkgauge::units::{Bytes, Span};
 use serde::Serialize;
 
+use crate::cmd::signals::process_interrupt_flag;
+
 #[derive(Debug, Serialize)]
 pub struct MeasurementOverhead {
     pub clock_read_ns: f64,
@@ -98,7 +100,7 @@ fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, wait: Wa
 }
 
 fn run_latency_case(one: &mut LoopbackRoundTrip, wait: WaitMode) -> Result<()> {
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Dialer { cancel: process_interrupt_flag(), ..Dialer::new(Clock::System) };
     let service = protocol::find_protocol("linkgauge")
         .and_then(|protocol| protocol.serve)
         .context("the linkgauge protocol can be served")?;
