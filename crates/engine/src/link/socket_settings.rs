@@ -15,6 +15,19 @@ pub fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
     }
 }
 
+/// No limit of the bytes that a TCP socket holds unsent: the system's own.
+pub(crate) const NO_LIMIT: u32 = 0;
+
+/// Changes the limit of the bytes that a TCP socket holds unsent, if it is `before`; the user may have set another.
+pub(crate) fn change_unsent_limit(socket: Option<BorrowedFd<'_>>, before: u32, bytes: u32) {
+    let socket = socket.as_ref().map(SockRef::from);
+    if let Some(socket) =
+        socket.filter(|socket| socket.tcp_notsent_lowat().is_ok_and(|limit| limit == before))
+    {
+        let _ = socket.set_tcp_notsent_lowat(bytes);
+    }
+}
+
 /// Interval of the keepalives of a control connection. Some NAT devices forget connections that are idle for 5 s.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -8,7 +8,8 @@ use super::MAX_SEND_BATCH_BYTES;
 use super::comparison::LoopbackState;
 use super::header::{HeaderCodec, SequenceHeader};
 use crate::link::party::{Party, Step, Tuning};
-use crate::link::{Caps, Fault, Framing, LinkRate, MAX_BATCH_MESSAGES};
+use crate::link::socket_settings::{self, NO_LIMIT};
+use crate::link::{Caps, Fault, Framing, Link, LinkRate, MAX_BATCH_MESSAGES, own_socket};
 use crate::workload::pattern::{self, Alphabet};
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 use crate::workload::{Load, RecordingParty};
@@ -23,6 +24,14 @@ const MAX_STREAM_WRITE_BYTES: usize = 1 << 20;
 /// The same for each of many connections: with longer ones, less of what the receivers read is still in the caches.
 const MAX_STREAM_WRITE_OF_MANY: usize = 128 * 1024;
 
+/// Bytes that a slow link may hold unsent: 10 ms at [`FAST_BYTES`] in [`FAST_TIME`]. A send buffer grows far beyond what such a
+/// link takes, and all of it would have to drain after the time of the transfer.
+const UNSENT_BYTES: u32 = 128 * 1024;
+
+/// A link that takes this in [`FAST_TIME`] has no such limit: it would cost rate, and a full buffer drains at once.
+const FAST_BYTES: u64 = 8 << 20;
+const FAST_TIME: Duration = Duration::from_millis(640);
+
 /// Maximum sleep of a paced sender: no event wakes it, so it must check for a stop.
 const MAX_SCHEDULE_SLEEP: Duration = Duration::from_millis(100);
 
@@ -36,6 +45,10 @@ pub(crate) struct Source {
     phases: PhaseTracker,
     timeout: Duration,
     tuning: Option<Tuning>,
+    batch_tuning: Tuning,
+    /// The limit of the bytes that the link holds unsent, for a stream that ends at a time: from the first byte on, until the
+    /// link proves fast.
+    unsent_limit: Option<UnsentLimit>,
     /// Payload of a stream without headers.
     stream: pattern::PatternStream,
     /// Header of each message.
@@ -56,6 +69,17 @@ pub(crate) struct Source {
     finishes_link: bool,
     is_finished: bool,
     recorder: Recorder,
+}
+
+/// What is done about the bytes that a link holds unsent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnsentLimit {
+    /// The limit is to be set.
+    Set,
+    /// The limit is set; the link has taken bytes since this time.
+    Watch(Option<Time>),
+    /// The link is fast: the limit is to be removed.
+    Remove,
 }
 
 /// Limits the volume to the capacity of a serial line in the requested time. More would only fill buffers, which then
@@ -100,6 +124,9 @@ impl Source {
             phases: PhaseTracker::new(load.warm_up, load.stop),
             timeout: load.timeout,
             tuning: Some(load.batch_tuning()),
+            batch_tuning: load.batch_tuning(),
+            unsent_limit: (caps.framing == Framing::Stream && load.stop.time_ns.is_some())
+                .then_some(UnsentLimit::Set),
             stream: pattern::PatternStream::new(
                 if caps.framing == Framing::Stream { message.min(max_write_bytes) } else { 0 },
                 &Alphabet::from_caps(caps),
@@ -289,6 +316,14 @@ impl Party for Source {
             return;
         }
         self.stalled_since = Some(at);
+        if let Some(UnsentLimit::Watch(since)) = &mut self.unsent_limit {
+            let since = *since.get_or_insert(at);
+            if self.position >= FAST_BYTES {
+                let is_fast = at.since(since) < FAST_TIME;
+                self.unsent_limit = is_fast.then_some(UnsentLimit::Remove);
+                self.tuning = is_fast.then_some(self.batch_tuning);
+            }
+        }
         if let Some(sent) = &mut self.end_message_sent {
             *sent += bytes;
             return;
@@ -315,6 +350,20 @@ impl Party for Source {
     fn on_received(&mut self, _now: Time) {}
 
     fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_tuned(&mut self, link: &dyn Link) {
+        self.unsent_limit = match self.unsent_limit {
+            Some(UnsentLimit::Set) => {
+                socket_settings::change_unsent_limit(own_socket(link), NO_LIMIT, UNSENT_BYTES);
+                Some(UnsentLimit::Watch(None))
+            }
+            Some(UnsentLimit::Remove) => {
+                socket_settings::change_unsent_limit(own_socket(link), UNSENT_BYTES, NO_LIMIT);
+                None
+            }
+            other => other,
+        };
+    }
 
     /// A link counts as stalled only if its queue no longer drains: a slow link empties its buffer before it accepts
     /// more.

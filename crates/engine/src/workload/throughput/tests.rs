@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::keepalive::KEEPALIVE_INTERVAL;
 use super::sender_limits::MIN_QUIET_TIME;
 use super::*;
-use crate::link::Fault;
 use crate::link::party::{Party, PartyCost, Step};
+use crate::link::{Dialer, Fault, own_socket};
 use crate::workload::{Load, RecordingParty};
-use linkgauge_model::clock::Time;
+use linkgauge_model::clock::{Clock, Time};
+use linkgauge_model::plan::StopCondition;
 use linkgauge_model::sample::Recorder;
+use socket2::SockRef;
 
 fn load(message_bytes: u32) -> Load {
     Load { timeout: Duration::from_secs(5), ..Load::endless(message_bytes) }
@@ -190,4 +192,38 @@ fn a_connectionless_receiver_sends_keepalives() {
         }
     }
     assert_eq!((now, signs), (at(5), 25));
+}
+
+/// The limits of unsent bytes of a TCP link at the start, and after 20 MiB of which each took so long.
+fn unsent_limits(options: &str, per_mebibyte: Duration, stop: StopCondition) -> [u32; 2] {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}{options}", listener.local_addr().unwrap());
+    let link = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+    let limit = || SockRef::from(&own_socket(link.as_ref()).unwrap()).tcp_notsent_lowat().unwrap();
+    let load = Load { stop, ..load(1 << 20) };
+    let mut source = Source::new(&load, &Caps::STREAM, Recorder::for_counting());
+    let mut now = Time(0);
+    assert!(matches!(source.next_step(now), Step::Tune(_)));
+    source.on_tuned(link.as_ref());
+    let first = limit();
+    for _ in 0..20 {
+        match source.next_step(now) {
+            Step::Tune(_) => source.on_tuned(link.as_ref()),
+            Step::Send { .. } => source.on_sent(1 << 20, now),
+            _ => panic!("it sends"),
+        }
+        now = now + per_mebibyte;
+    }
+    [first, limit()]
+}
+
+#[test]
+fn only_a_fast_link_may_hold_any_number_of_bytes_unsent() {
+    let timed = StopCondition { time_ns: Some(60_000_000_000), ..StopCondition::default() };
+    let (fast, slow) = (Duration::from_millis(10), Duration::from_millis(100));
+    assert_eq!(unsent_limits("", fast, timed), [128 << 10, 0]);
+    assert_eq!(unsent_limits("", slow, timed), [128 << 10, 128 << 10]);
+    assert_eq!(unsent_limits("?notsent_lowat=16Ki", fast, timed), [16 << 10, 16 << 10]);
+    let volume = StopCondition { volume_bytes: Some(1 << 40), ..StopCondition::default() };
+    assert_eq!(unsent_limits("", slow, volume), [0, 0]);
 }
