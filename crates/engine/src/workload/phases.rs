@@ -64,6 +64,16 @@ impl PhaseTracker {
         (self.phase, begins)
     }
 
+    /// Lets the next message be the first one of the measurement.
+    pub(crate) fn end_warm_up(&mut self) {
+        self.warm_up = StopCondition { count: Some(0), ..StopCondition::default() };
+    }
+
+    /// Whether the phase has sent a message.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.count > 0
+    }
+
     /// Moves the start of the phase to this instant, to exclude the wait before its first message.
     pub fn set_begin(&mut self, at: Time) {
         self.began_at = Some(at);
@@ -146,6 +156,11 @@ impl SendSchedule {
             self.random = SplitMix64::new(seed ^ SplitMix64::new(flow_index.into()).next_bits());
         }
         self
+    }
+
+    /// Begins again with the next call of [`SendSchedule::due`].
+    pub(crate) fn restart(&mut self) {
+        (self.started_at, self.index, self.next_due) = (None, 0, None);
     }
 
     /// Whether other flows keep this schedule as well.

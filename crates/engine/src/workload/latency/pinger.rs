@@ -180,6 +180,21 @@ impl Pinger {
         self.phases.phase() != Phase::WarmUp && !self.is_first_measured
     }
 
+    /// The phase of the next request. The warm-up ends with its last reply, if the next request is due only after it: the gap
+    /// would be lost time.
+    #[inline]
+    fn advance_phase(&mut self, now: Time) -> Phase {
+        let is_warm =
+            self.phases.phase() == Phase::WarmUp && self.phases.has_sent() && self.window.is_empty();
+        if is_warm && !self.schedule.is_shared() && self.schedule.due(now) >= self.phases.time_limit() {
+            self.phases.end_warm_up();
+            self.schedule.restart();
+        }
+        let (phase, begins) = self.phases.advance_to(now);
+        self.is_first_measured |= begins;
+        phase
+    }
+
     /// Records overdue requests as lost.
     fn expire_requests(&mut self, now: Time) {
         while let Some((sequence, lost)) = self.window.expire_next(now, self.timeout) {
@@ -298,8 +313,7 @@ impl Party for Pinger {
             return Step::Receive { into: &mut self.batch, until: now };
         }
         if !self.outgoing.is_begun() {
-            let (phase, begins) = self.phases.advance_to(now);
-            self.is_first_measured |= begins;
+            let phase = self.advance_phase(now);
             if phase == Phase::Finished {
                 self.outgoing.end();
                 if self.window.is_empty() {

@@ -520,3 +520,35 @@ fn the_think_time_begins_with_the_reply() {
     assert!((0.9e6..1.1e6).contains(&mean), "{mean} ns");
     assert_eq!((harness.counts().received, harness.counts().missed_sends), (500, 0));
 }
+
+#[test]
+fn no_gap_of_a_slow_schedule_is_lost_to_the_warm_up() {
+    // A request every 2 µs, and a warm-up of 0.5 µs.
+    let load = Load {
+        pacing: Pacing::Fixed { per_second: 0.5e6 },
+        stop: StopCondition::after_count(3),
+        warm_up: StopCondition { count: Some(100), time_ns: Some(500), ..StopCondition::default() },
+        timeout: Duration::from_nanos(TIMEOUT_NS),
+        ..Load::endless(8)
+    };
+    let times = RecordedTimes::ServiceAndResponse;
+    let recorder = Recorder::new(times, 1_000_000_000, Arc::default(), None);
+    let codec = Box::new(EchoCodec::new(&load, &MESSAGES));
+    let mut pinger = Pinger::new(codec, &load, &MESSAGES, recorder);
+    assert!(matches!(pinger.next_step(Time(0)), Step::Tune(_)));
+    let mut bench = PingerHarness { pinger, now: Time(0) };
+    let warm_up = bench.request();
+    assert!(matches!(bench.at(10).next_step(), WantedStep::Receive(_)), "its reply comes first");
+    bench.at(40).deliver(&warm_up);
+    for due in [41, 2041, 4041] {
+        if due > 41 {
+            assert_eq!(bench.at(due - 1).next_step(), WantedStep::Sleep(Time(due)));
+        }
+        let request = bench.at(due).request();
+        bench.at(due + 40).deliver(&request);
+    }
+    assert_eq!(bench.next_step(), WantedStep::Done, "nothing is awaited after the last reply");
+    assert_eq!((bench.counts().sent, bench.counts().received), (3, 3));
+    let response = bench.pinger.recorder.response_times.as_ref().unwrap();
+    assert_eq!((response.min(), response.max()), (40, 40));
+}
