@@ -86,7 +86,7 @@ struct LiveCase {
     /// Expected drain of this case.
     drain: Duration,
     is_draining: bool,
-    /// The last bytes, and when they had arrived.
+    /// The last bytes, and when they had arrived, since the first of them where that is known.
     arrived_ns: u64,
     bytes: u64,
     /// Rate of each interval, in bit/s.
@@ -100,7 +100,7 @@ impl LiveCase {
         let time = |name: &str, time: Option<u64>| {
             time.map_or(String::new(), |time| format!(", {name} {}", format_nanoseconds(time as f64)))
         };
-        let arrived_ns = values.bytes_at_ns.unwrap_or(values.elapsed_ns);
+        let arrived_ns = values.receiving_ns.or(values.bytes_at_ns).unwrap_or(values.elapsed_ns);
         let interval_ns = arrived_ns.saturating_sub(self.arrived_ns);
         if interval_ns > 0 {
             self.rates_bps.push(bytes.saturating_sub(self.bytes) as f64 * 8e9 / interval_ns as f64);
@@ -300,6 +300,16 @@ mod tests {
             ..LiveValues::default()
         };
         assert_eq!(live.update(&draining), "8.000 Mbit/s, 4.000 MB, the queue drains for about 2 s");
+        // The first second had no byte for 0.45 s.
+        let mut live = LiveCase { measures_rate: true, ..LiveCase::default() };
+        let late = LiveValues {
+            elapsed_ns: 1_000_000_000,
+            bytes: 3_457_824,
+            bytes_at_ns: Some(1_000_211_804),
+            receiving_ns: Some(553_000_000),
+            ..LiveValues::default()
+        };
+        assert_eq!(live.update(&late), "50.02 Mbit/s, 3.458 MB");
         let mut live = LiveCase::default();
         let timed = LiveValues {
             elapsed_ns: 1,

@@ -54,9 +54,12 @@ pub struct LiveValues {
     /// When the report with these bytes arrived, since the begin of the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_at_ns: Option<u64>,
+    /// From the first of these bytes until they were counted, by the clock of their receiver, or of the sender where only it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receiving_ns: Option<u64>,
     /// Messages lost so far.
     pub lost: u64,
-    /// Median round trip so far, within 13 %; that of the probe, if there is one.
+    /// Median round trip so far, within 3 %; that of the probe, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<u64>,
     /// The same for the 99th percentile.

@@ -11,7 +11,7 @@ use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
 use super::flow_runner::{FlowEnd, LoadTimes, RanFlows, errors_of_lines, results_of, run_flows};
 use super::flow_threads::{FlowThreads, can_be_guests};
-use super::live::{LiveReport, LiveSums, ServerSilence};
+use super::live::{ArrivedCounts, LiveReport, LiveSums, ServerSilence};
 use super::{LiveValues, RunContext, RunEvent, no_data, split};
 use crate::host::load::HostSnapshot;
 use crate::link::serial_line::UartErrors;
@@ -70,6 +70,8 @@ pub(super) struct CaseRun {
     connections: Mutex<BTreeMap<usize, usize>>,
     /// What many flows of one role and endpoint share, while they are made.
     shared: Mutex<BTreeMap<(FlowRole, usize), SharedRecording>>,
+    /// What the display has shown.
+    arrived: Mutex<ArrivedCounts>,
     /// The begin and the end of the load.
     window: Arc<LoadWindow>,
 }
@@ -222,7 +224,8 @@ impl CaseRun {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
             case.progress_interval = split::progress_interval(&case);
         }
-        let (progress, upload_progress, probe_progress, raw_flows, connections, shared) = Default::default();
+        let (progress, upload_progress, probe_progress, raw_flows, connections, shared, arrived) =
+            Default::default();
         let window = Arc::new(LoadWindow::new(0));
         Ok(CaseRun {
             position,
@@ -230,6 +233,7 @@ impl CaseRun {
             dialer,
             progress,
             upload_progress,
+            arrived,
             probe_progress,
             raw_flows,
             connections,
@@ -435,10 +439,10 @@ impl CaseRun {
         let received = LiveSums::of(&self.progress);
         let sent = LiveSums::of(&self.upload_progress);
         let drain = live.expected_drain(&self.case, self.window.begin(), sent.bytes, received.bytes);
-        let uploaded = live.delivered_bytes(sent.bytes);
-        let of_uploaded = uploaded / u64::from(self.case.load.message_bytes.max(1));
-        let uploaded_messages = if uploaded == sent.bytes { sent.messages } else { of_uploaded };
-        let (messages, bytes) = (received.messages + uploaded_messages, received.bytes + uploaded);
+        let counted =
+            ArrivedCounts::count(live, (&received, &sent), self.window.begin(), self.case.load.message_bytes);
+        let shown = self.arrived.lock().unwrap_or_else(PoisonError::into_inner).update(counted);
+        let ArrivedCounts { messages, bytes, at_ns, receiving_ns } = shown;
         let timed = [&self.probe_progress, &self.progress, &self.upload_progress]
             .map(|flows| flows.lock().unwrap_or_else(PoisonError::into_inner));
         let timed = timed.iter().find(|flows| !flows.is_empty());
@@ -467,7 +471,8 @@ impl CaseRun {
             elapsed_ns,
             messages,
             bytes,
-            bytes_at_ns: live.delivered_at_ns(self.window.begin()),
+            bytes_at_ns: at_ns,
+            receiving_ns,
             lost: received.lost + sent.lost,
             p50_ns: percentile(50.0),
             p99_ns: percentile(99.0),

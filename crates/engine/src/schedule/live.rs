@@ -112,6 +112,8 @@ pub struct LiveSums {
     pub bytes: u64,
     pub(super) planned_bytes: u64,
     pub(super) lost: u64,
+    /// When the first bytes were counted.
+    first: Option<Time>,
 }
 
 impl LiveSums {
@@ -122,14 +124,93 @@ impl LiveSums {
             sums.bytes += progress.bytes.load(Relaxed);
             sums.planned_bytes += progress.planned_bytes.load(Relaxed);
             sums.lost += progress.lost.load(Relaxed);
+            let first = Some(progress.first_ns.load(Relaxed)).filter(|first| *first > 0).map(Time);
+            sums.first = [sums.first, first].into_iter().flatten().min();
         }
         sums
+    }
+
+    /// Time since the first bytes.
+    fn moving_ns(&self, now: Time) -> Option<u64> {
+        self.first.map(|first| now.since(first).as_nanos() as u64)
+    }
+}
+
+/// Counts of what has arrived, which never fall: a report of the server is older than the client's estimate before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ArrivedCounts {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    /// When the server's report with these bytes arrived, since the begin of the load.
+    pub(super) at_ns: Option<u64>,
+    /// Since the first byte.
+    pub(super) receiving_ns: Option<u64>,
+}
+
+impl ArrivedCounts {
+    /// What has arrived by these sums of downloads and uploads.
+    pub(super) fn count(
+        live: &LiveReport,
+        (received, sent): (&LiveSums, &LiveSums),
+        begin: Time,
+        message_bytes: u32,
+    ) -> ArrivedCounts {
+        let now = begin + live.elapsed;
+        let uploaded = live.delivered_bytes(sent.bytes);
+        let of_uploaded = uploaded / u64::from(message_bytes.max(1));
+        let messages = if uploaded == sent.bytes { sent.messages } else { of_uploaded };
+        let of_server = live.moved.filter(|(_, moved)| moved.received_bytes.is_some());
+        let upload_ns = match of_server {
+            Some((_, moved)) => moved.receiving_ns,
+            None => sent.moving_ns(now),
+        };
+        ArrivedCounts {
+            messages: received.messages + messages,
+            bytes: received.bytes + uploaded,
+            at_ns: live.delivered_at_ns(begin),
+            receiving_ns: received.moving_ns(now).max(upload_ns),
+        }
+    }
+
+    /// Replaces the counts, unless they would fall.
+    pub(super) fn update(&mut self, counted: ArrivedCounts) -> ArrivedCounts {
+        if counted.bytes >= self.bytes && counted.messages >= self.messages {
+            *self = counted;
+        }
+        *self
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_what_has_arrived_never_fall() {
+        let ms = |ms: u64| Time(ms * 1_000_000);
+        let begin = ms(500);
+        let sent = LiveSums { messages: 30, bytes: 30_000, first: Some(ms(700)), ..LiveSums::default() };
+        let none = LiveSums::default();
+        let live = |elapsed_ms: u64, moved: Option<MovedBytes>| LiveReport {
+            elapsed: Duration::from_millis(elapsed_ms),
+            held_bytes: 10_000,
+            moved: moved.map(|moved| (ms(500 + elapsed_ms), moved)),
+        };
+        let count = |live: &LiveReport| ArrivedCounts::count(live, (&none, &sent), begin, 1000);
+        let mut shown = ArrivedCounts::default();
+        let before = shown.update(count(&live(1000, None)));
+        assert_eq!((before.bytes, before.receiving_ns, before.at_ns), (20_000, Some(800_000_000), None));
+        let report = |bytes, receiving_ms: u64| {
+            Some(MovedBytes {
+                received_bytes: Some(bytes),
+                receiving_ns: Some(receiving_ms * 1_000_000),
+                ..MovedBytes::default()
+            })
+        };
+        assert_eq!(shown.update(count(&live(1100, report(15_000, 600)))), before, "an older count");
+        let later = shown.update(count(&live(2000, report(25_000, 1000))));
+        assert_eq!((later.bytes, later.messages, later.receiving_ns), (25_000, 25, Some(1_000_000_000)));
+    }
 
     #[test]
     fn a_server_that_neither_reports_nor_sends_is_lost() {

@@ -334,6 +334,9 @@ pub struct MovedBytes {
     /// Bytes that its senders sent; absent without senders.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sent_bytes: Option<u64>,
+    /// Time since the first byte that its receivers got, in ns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub receiving_ns: Option<u64>,
 }
 
 impl MovedBytes {
@@ -344,6 +347,7 @@ impl MovedBytes {
         {
             *sum = more.map_or(*sum, |more| Some(sum.unwrap_or(0).saturating_add(more)));
         }
+        self.receiving_ns = self.receiving_ns.max(other.receiving_ns);
     }
 }
 

@@ -142,6 +142,8 @@ pub struct FlowProgress {
     pub lost: AtomicU64,
     /// Round trips so far.
     pub times: LiveTimes,
+    /// When the first payload was delivered, by the clock of the loop; 0 before.
+    pub first_ns: AtomicU64,
 }
 
 /// Which times of a round trip are recorded.
@@ -443,6 +445,9 @@ impl Recorder {
         self.counts.delivered_bytes += bytes;
         self.last_instant = Some(now);
         self.time_series.record_delivery(now, messages, bytes);
+        if self.progress.first_ns.load(Relaxed) == 0 {
+            self.progress.first_ns.store(now.0.max(1), Relaxed);
+        }
         self.publish(messages, bytes);
     }
 

@@ -207,7 +207,9 @@ impl LinkgaugeConnection {
         if now >= self.alive.due(now) {
             self.alive.restart();
             let moved = match &self.state {
-                LinkgaugeConnectionState::Control { session: Some(session), .. } => session.measured_bytes(),
+                LinkgaugeConnectionState::Control { session: Some(session), .. } => {
+                    session.measured_bytes(now)
+                }
                 _ => MovedBytes::default(),
             };
             self.output = self.frame_codec.encode(0, &SessionReply::Alive(moved));
@@ -477,7 +479,7 @@ impl LinkgaugeConnection {
         self.alive = AliveTimer::default();
         session.advance_stage(stage);
         if !session.can_report() {
-            return session.pending_reply();
+            return session.pending_reply(self.now);
         }
         session.load.end(self.now);
         session.set_reported();

@@ -343,9 +343,10 @@ impl FlowKind {
         matches!(self, FlowKind::Send | FlowKind::ProbedSend | FlowKind::CapacitySend)
     }
 
-    /// What the server has moved if a flow of this kind has moved this number of bytes of the load.
-    pub(crate) fn moved_bytes(self, bytes: u64) -> MovedBytes {
+    /// What the server has moved if a flow of this kind has moved this number of bytes of the load, for this time.
+    pub(crate) fn moved_bytes(self, bytes: u64, moving_ns: Option<u64>) -> MovedBytes {
         MovedBytes {
+            receiving_ns: moving_ns.filter(|_| !self.is_sender() && !self.is_round_trip()),
             sent_bytes: self.is_sender().then_some(bytes),
             received_bytes: (!self.is_sender() && !self.is_round_trip()).then_some(bytes),
         }

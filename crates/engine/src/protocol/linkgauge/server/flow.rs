@@ -160,8 +160,11 @@ impl ServerFlow {
     #[inline]
     fn show_moved_bytes(&self) {
         if let Some(task) = self.attachment.as_ref().filter(|task| task.counts_bytes) {
-            let measured = self.party.recorder().map_or(0, |recorder| recorder.counts.delivered_bytes);
-            task.slot.set_moved_bytes(self.party.moved_bytes(), measured);
+            let (measured, first) = self
+                .party
+                .recorder()
+                .map_or((0, None), |recorder| (recorder.counts.delivered_bytes, recorder.first_instant));
+            task.slot.set_moved_bytes(self.party.moved_bytes(), measured, first);
         }
     }
 
@@ -504,7 +507,7 @@ mod tests {
         let fails = (0u64..).find(|&seconds| {
             let now = Time(seconds * 1_000_000_000);
             // The other flow receives data every second for 20 s.
-            other.set_moved_bytes(100 * seconds.min(20), 0);
+            other.set_moved_bytes(100 * seconds.min(20), 0, None);
             loop {
                 match receiver.next_step(now) {
                     Step::Tune(_) => {}

@@ -294,6 +294,8 @@ struct MovedCounters {
     /// Including the warm-up.
     all: AtomicU64,
     measured: AtomicU64,
+    /// When the first of the measured bytes moved; 0 before.
+    first_ns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -325,9 +327,10 @@ pub(crate) struct FlowSlot {
 const BROKEN_OFF: &str = "this flow ended early at the server";
 
 impl FlowSlot {
-    /// Bytes moved so far, and those of the measurement; plain stores.
+    /// Bytes moved so far, and those of the measurement, the first of which moved at this time; plain stores.
     #[inline]
-    pub(crate) fn set_moved_bytes(&self, all: u64, measured: u64) {
+    pub(crate) fn set_moved_bytes(&self, all: u64, measured: u64, first: Option<Time>) {
+        self.moved.first_ns.store(first.map_or(0, |first| first.0.max(1)), Relaxed);
         self.moved.all.store(all, Relaxed);
         self.moved.measured.store(measured, Relaxed);
     }
@@ -477,19 +480,21 @@ impl ServerSession {
     }
 
     /// Bytes of the measurement that the loads have moved so far.
-    pub(crate) fn measured_bytes(&self) -> MovedBytes {
+    pub(crate) fn measured_bytes(&self, now: Time) -> MovedBytes {
         let mut all = MovedBytes::default();
         if let Some(planned) = self.plan().as_ref() {
             for (kind, place) in planned.plan.flows.iter().zip(&planned.flows) {
-                all.add(kind.moved_bytes(place.moved.measured.load(Relaxed)));
+                let first = Some(place.moved.first_ns.load(Relaxed)).filter(|first| *first > 0);
+                let moving_ns = first.map(|first| now.0.saturating_sub(first));
+                all.add(kind.moved_bytes(place.moved.measured.load(Relaxed), moving_ns));
             }
         }
         all
     }
 
     /// The reply while flows run.
-    pub(crate) fn pending_reply(&self) -> SessionReply {
-        SessionReply::Pending { bytes: self.moved_bytes(), measured: self.measured_bytes() }
+    pub(crate) fn pending_reply(&self, now: Time) -> SessionReply {
+        SessionReply::Pending { bytes: self.moved_bytes(), measured: self.measured_bytes(now) }
     }
 
     /// Lets the server send.
@@ -669,10 +674,10 @@ mod tests {
         let (_, _, broken) = session.claim_flow(1, &Caps::STREAM).unwrap();
         let (_, _, honest) = session.claim_flow(2, &Caps::STREAM).unwrap();
         assert!(session.claim_flow(1, &Caps::STREAM).is_none());
-        honest.set_moved_bytes(70, 60);
+        honest.set_moved_bytes(70, 60, Some(Time(1_000)));
         assert_eq!(session.moved_bytes(), 70);
         let sent = MovedBytes { sent_bytes: Some(60), ..MovedBytes::default() };
-        assert_eq!(session.measured_bytes(), sent);
+        assert_eq!(session.measured_bytes(Time(5_000)), sent, "only receivers have a receiving time");
         let late = session.claim_flow(0, &Caps::STREAM).unwrap().2;
         late.record_end(FlowReport { began_ns: Some(1_007), ..FlowReport::default() }, FlowCost::default());
         drop(late);
