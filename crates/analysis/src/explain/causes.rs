@@ -5,6 +5,7 @@
 
 use linkgauge_engine::link::{self, Caps};
 use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::Direction;
 
 mod clocks;
 mod host;
@@ -42,6 +43,26 @@ pub static FAMILIES: &[CauseFamily] = &[
 /// All causes with their families.
 pub(crate) fn all() -> impl Iterator<Item = (&'static CauseFamily, &'static Cause)> {
     FAMILIES.iter().flat_map(|family| family.causes.iter().map(move |cause| (family, cause)))
+}
+
+/// How to remove this cause of the rate of a transfer: at the end that receives the payload, or sends it.
+pub(crate) fn remedy(cause: &Cause, direction: Direction) -> &'static str {
+    match (cause.id, direction) {
+        ("receive_window", Direction::Receive) => {
+            "raise the receive buffer of the client (?rcvbuf=4Mi, or net.ipv4.tcp_rmem there)"
+        }
+        ("slow_reader", Direction::Receive) => "read faster in the client",
+        ("send_buffer", Direction::Receive) => {
+            "leave the send buffer of the server to its kernel, or raise it (--server-socket sndbuf=4Mi)"
+        }
+        ("loss_limited_window", Direction::Receive) => {
+            "remove the loss, use bbr at the server, or use several connections"
+        }
+        ("receiver_socket_overflow", Direction::Send) => {
+            "raise the receive buffer of the server (--server-socket rcvbuf=4Mi), or read faster there"
+        }
+        _ => cause.remedy,
+    }
 }
 
 /// Whether the cause of this name takes no time by itself, see [`Signature::Tick`].

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::causes::{self, Cause, Target};
 use super::{ExplainError, Finding, FindingBlock, Model, ModelInput};
+use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, EndEvidence};
 use linkgauge_model::units::{format_nanoseconds, format_plural};
 
@@ -37,6 +38,9 @@ pub(super) struct CountedCause {
     pub(super) id: &'static str,
     /// The counters, in words.
     pub(super) evidence: String,
+    /// Share of the busy time in which the cause stopped the sender, where that is less than half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partial_share: Option<f64>,
 }
 
 /// The causes of one case.
@@ -46,6 +50,8 @@ struct CaseCauses {
     case: usize,
     endpoint: String,
     workload: String,
+    #[serde(skip)]
+    direction: Direction,
     causes: Vec<CountedCause>,
 }
 
@@ -58,6 +64,7 @@ fn explain(input: &ModelInput) -> Result<Finding, ExplainError> {
             case: index + 1,
             endpoint: case.endpoint.clone(),
             workload: case.workload.clone(),
+            direction: case.direction,
             causes: counted_causes(case),
         })
         .collect();
@@ -86,7 +93,7 @@ fn counted_causes(case: &CaseResult) -> Vec<CountedCause> {
 }
 
 fn counted(id: &'static str, evidence: String) -> Option<CountedCause> {
-    Some(CountedCause { id, evidence })
+    Some(CountedCause { id, evidence, partial_share: None })
 }
 
 /// Counters of the end that sends the payload.
@@ -231,8 +238,8 @@ fn blocks(cases: &[CaseCauses]) -> Vec<FindingBlock> {
             none.push(case.case.to_string());
         }
         for counted in &case.causes {
-            let (name, remedy) =
-                catalogued(counted.id).map_or((counted.id, ""), |cause| (cause.name, cause.remedy));
+            let (name, remedy) = catalogued(counted.id)
+                .map_or((counted.id, ""), |cause| (cause.name, causes::remedy(cause, case.direction)));
             blocks.push(FindingBlock::Text(format!(
                 "{label}: {name} (counted): {}. Fix: {remedy}.",
                 counted.evidence

@@ -23,7 +23,7 @@ use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge_model::run::TOOL;
 use linkgauge_model::stats::{Interval, SplitMix64};
-use linkgauge_model::units::{Bytes, format_plural};
+use linkgauge_model::units::{Bytes, format_duration, format_plural};
 
 mod accounting;
 mod blocks;
@@ -406,7 +406,16 @@ impl Proving<'_> {
         let time = self.time_for(PROVE_SHARE, 1.0 - COMBINED_SHARE);
         let median = self.screen.request_time();
         let most = MAX_SUSPECTS.min(prove::trials_that_fit(time, median));
-        findings::leave_out_trials(suspects, most);
+        let planned = suspects.iter().filter(|suspect| suspect.trial.is_some()).count().min(MAX_SUSPECTS);
+        let needed = prove::time_for(planned, median).as_secs_f64() / PROVE_SHARE;
+        let why = match most < MAX_SUSPECTS {
+            true => {
+                let needed = Duration::from_secs(needed.ceil() as u64);
+                format!("it needs more time. Try --time {}", format_duration(needed))
+            }
+            false => format!("{MAX_SUSPECTS} likelier causes are tested"),
+        };
+        findings::leave_out_trials(suspects, most, &why);
         let trials: Vec<Trial> = suspects.iter().filter_map(|suspect| suspect.trial.clone()).collect();
         let name = format!("testing {}", format_plural(trials.len() as u64, "cause"));
         if trials.is_empty() {

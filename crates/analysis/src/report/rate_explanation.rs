@@ -2,6 +2,7 @@
 //! draws the same for a browser.
 
 use std::io;
+use std::time::Duration;
 
 use anstyle::Style;
 
@@ -11,7 +12,7 @@ use super::{Detail, ReportOptions};
 use crate::explain::causes;
 use crate::explain::live::CauseVerdict;
 use crate::explain::live::rate::{RateExplanation, RateFinding};
-use linkgauge_model::units::{format_bit_rate, format_size};
+use linkgauge_model::units::{format_bit_rate, format_duration, format_size};
 
 mod page;
 
@@ -64,9 +65,12 @@ fn headline(explanation: &RateExplanation) -> String {
     let Some(first) = found else {
         let tested =
             explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
+        let more = explanation.needed_ns.map_or(String::new(), |needed| {
+            format!("; the other tests need --time {}", format_duration(Duration::from_nanos(needed)))
+        });
         return match tested {
-            0 => format!("{rate}: no limit shown."),
-            _ => format!("{rate}: no limit shown, {} ruled out.", plural(tested, "cause")),
+            0 => format!("{rate}: no limit shown{more}."),
+            _ => format!("{rate}: no limit shown, {} ruled out{more}.", plural(tested, "cause")),
         };
     };
     let sure = match (first.verdict, &first.effect.change, first.effect.gain) {
@@ -75,7 +79,11 @@ fn headline(explanation: &RateExplanation) -> String {
         (CauseVerdict::Proved, ..) => "proved".to_owned(),
         (verdict, ..) => format!("{}, not proved", verdict.label()),
     };
-    format!("{rate}: limited by: {} ({sure}).", first.name)
+    let part = first
+        .effect
+        .limited_share
+        .map_or(String::new(), |share| format!(" for {:.0} % of the time", 100.0 * share));
+    format!("{rate}: limited{part} by: {} ({sure}).", first.name)
 }
 
 fn context(explanation: &RateExplanation) -> String {
@@ -122,6 +130,12 @@ fn notes(explanation: &RateExplanation, options: &ReportOptions) -> Vec<String> 
             explanation.pairs, explanation.planned_pairs
         ));
     }
+    if let Some(needed) = explanation.needed_ns.filter(|_| !explanation.interrupted) {
+        notes.push(format!(
+            "Not all tests fitted into the time. They need --time {}.",
+            format_duration(Duration::from_nanos(needed))
+        ));
+    }
     if explanation.interrupted {
         notes.push("Interrupted: not all causes were tested.".to_owned());
     }
@@ -146,6 +160,7 @@ pub(in crate::report) mod tests {
                 factor: gain.map(|_| 2.0),
                 gain,
                 gain_interval: gain.map(|gain| Interval { low: 0.98 * gain, high: 1.02 * gain }),
+                limited_share: None,
                 p: gain.map(|_| 0.004),
                 pairs_bps: Vec::new(),
             },
@@ -169,6 +184,7 @@ pub(in crate::report) mod tests {
             throughput_bps: 93e6,
             pairs: 10,
             planned_pairs: 10,
+            needed_ns: None,
             causes,
             changed: None,
             evidence: None,
@@ -211,5 +227,29 @@ pub(in crate::report) mod tests {
         let text = text(&none);
         assert!(text.starts_with("93.00 Mbit/s upload: no limit shown, 1 cause ruled out.\n"), "{text}");
         assert!(text.contains("7 of 10 pairs"), "{text}");
+    }
+
+    #[test]
+    fn a_limit_for_a_part_of_the_time_has_its_share() {
+        let mut window = finding("receive window too small", CauseVerdict::Counted, None);
+        window.effect.limited_share = Some(0.46);
+        let text = text(&explanation(vec![window])).replace("\n  ", " ");
+        assert!(
+            text.starts_with(
+                "93.00 Mbit/s upload: limited for 46 % of the time by: receive window too small (counted,"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn tests_without_time_say_what_they_need() {
+        let mut late = explanation(Vec::new());
+        (late.pairs, late.needed_ns) = (0, Some(95_000_000_000));
+        let text = text(&late);
+        assert!(
+            text.starts_with("93.00 Mbit/s upload: no limit shown; the other tests need --time 95s."),
+            "{text}"
+        );
     }
 }

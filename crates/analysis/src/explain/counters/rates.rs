@@ -3,10 +3,12 @@
 use super::{CountedCause, Sender, counted, delayed_acknowledgement_count};
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, EndEvidence};
-use linkgauge_model::units::{format_bit_rate, format_size};
+use linkgauge_model::units::{format_bit_rate, format_nanoseconds, format_size};
 
 /// A share of the time above this is the limit.
 const MIN_LIMITED_SHARE: f64 = 0.5;
+/// A share of the time above this is a limit beside others.
+const MIN_PARTIAL_SHARE: f64 = 0.1;
 /// A thread that used this share of the time was the limit.
 const SATURATED_CPU_SHARE: f64 = 0.95;
 /// Losses below this share do not limit a rate.
@@ -34,6 +36,17 @@ const MIN_DELAYED_SHARE: f64 = 0.5;
 const MAX_STOPPED_SEGMENTS: f64 = 2.0;
 /// Fewer drops of datagrams do not limit a rate.
 const MIN_DATAGRAM_LOSS_SHARE: f64 = 0.01;
+/// Losses from which a policer shows, the rate of the burst that passes it as a multiple of the later one, and the intervals
+/// that show the later one.
+const MIN_POLICED_LOSS_SHARE: f64 = 0.01;
+const MIN_BURST_RATIO: f64 = 2.0;
+const MIN_POLICED_INTERVALS: usize = 5;
+/// Segments that a loss-based congestion control has in flight, times the root of the share of losses (Mathis et al. 1997), and
+/// the multiple of them from which losses are not those of the path.
+const LOSS_WINDOW: f64 = 1.22;
+const MIN_POLICED_WINDOWS: f64 = 3.0;
+/// A policer drops nothing at this share of its rate.
+const LESS_LOAD: f64 = 0.8;
 /// From this share of a serial line on, the line limits.
 const MIN_LINE_PERCENT: f64 = 90.0;
 
@@ -42,20 +55,78 @@ pub(in crate::explain) fn limits(case: &CaseResult) -> Vec<CountedCause> {
     let Some(rate) = case.figures.delivery.throughput_bps else { return Vec::new() };
     let (sender, receiver) = (sending_end(case).map(Sender), receiving_end(case).map(Sender));
     let of_sender = |rule: fn(&Sender, f64) -> Option<CountedCause>| rule(sender.as_ref()?, rate);
-    let window = sender.as_ref().and_then(|sender| receive_window(sender, receiver.as_ref(), rate));
+    let window = sender.as_ref().and_then(|sender| receive_window(sender, receiver.as_ref(), rate, case));
+    let policer = sender.as_ref().and_then(|sender| policer(sender, case));
+    let loss = if policer.is_some() { None } else { of_sender(loss) };
     let rules = [
         saturated_cpu(case),
         socket_overflow(case),
         requested_rate(case, rate),
         window,
         delayed_acknowledgements(case),
-        of_sender(application),
+        sender.as_ref().and_then(|sender| application(sender, case)),
         pacing(case, rate),
         line_rate(case),
-        of_sender(loss),
+        policer,
+        loss,
         of_sender(queue),
     ];
-    rules.into_iter().flatten().collect()
+    let partial = sender.iter().flat_map(|sender| partial_limits(sender, receiver.as_ref(), rate, case));
+    rules.into_iter().flatten().chain(partial).collect()
+}
+
+/// Buffers that were full for a part of the time, the longer one first.
+fn partial_limits(
+    sender: &Sender,
+    receiver: Option<&Sender>,
+    rate: f64,
+    case: &CaseResult,
+) -> Vec<CountedCause> {
+    let buffers = [
+        ("tcp_receive_window_limited_ns", "receive_window", "the receiver's window", Buffer::Receive),
+        ("tcp_send_buffer_limited_ns", "send_buffer", "the send buffer", Buffer::Send),
+    ];
+    let mut partial: Vec<CountedCause> = buffers
+        .into_iter()
+        .filter_map(|(counter, id, name, buffer)| {
+            let share = sender.busy_share(counter)?;
+            let slow_reader = match buffer {
+                Buffer::Receive => slow_reader(sender, receiver, rate),
+                Buffer::Send => None,
+            };
+            let (id, why) = match slow_reader {
+                Some(why) => ("slow_reader", format!(", and {why}")),
+                None => (id, format!(". A larger buffer decides: {}", buffer.larger(case))),
+            };
+            let evidence = format!("{name} was full for {:.0} % of the busy time{why}", 100.0 * share);
+            (MIN_PARTIAL_SHARE..=MIN_LIMITED_SHARE).contains(&share).then_some(CountedCause {
+                id,
+                evidence,
+                partial_share: Some(share),
+            })
+        })
+        .collect();
+    partial.sort_by(|a, b| b.partial_share.unwrap_or(0.0).total_cmp(&a.partial_share.unwrap_or(0.0)));
+    partial
+}
+
+/// The buffer of one end of a transfer.
+#[derive(Clone, Copy)]
+enum Buffer {
+    Receive,
+    Send,
+}
+
+impl Buffer {
+    /// How to make it larger.
+    fn larger(self, case: &CaseResult) -> &'static str {
+        match (self, case.direction == Direction::Receive) {
+            (Buffer::Receive, false) => "--server-socket rcvbuf=4Mi",
+            (Buffer::Receive, true) => "?rcvbuf=4Mi",
+            (Buffer::Send, false) => "?sndbuf=4Mi",
+            (Buffer::Send, true) => "--server-socket sndbuf=4Mi",
+        }
+    }
 }
 
 /// The counters of the end that sends the payload, if they are known.
@@ -126,7 +197,12 @@ fn saturated_cpu(case: &CaseResult) -> Option<CountedCause> {
     if share >= SATURATED_CPU_SHARE { counted("cpu_saturated", text) } else { None }
 }
 
-fn receive_window(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Option<CountedCause> {
+fn receive_window(
+    sender: &Sender,
+    receiver: Option<&Sender>,
+    rate: f64,
+    case: &CaseResult,
+) -> Option<CountedCause> {
     let share =
         sender.busy_share("tcp_receive_window_limited_ns").filter(|share| *share > MIN_LIMITED_SHARE)?;
     let share = 100.0 * share.min(1.0);
@@ -136,7 +212,8 @@ fn receive_window(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Opti
     }
     let text = format!(
         "the receiver's window was full for {share:.0} % of the busy time: its buffer is too small, or its program reads too \
-         slowly. A larger buffer there decides: --server-socket rcvbuf=4Mi"
+         slowly. A larger buffer there decides: {}",
+        Buffer::Receive.larger(case)
     );
     counted("receive_window", text)
 }
@@ -172,14 +249,17 @@ fn slow_reader(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Option<
     })
 }
 
-fn application(sender: &Sender, _rate: f64) -> Option<CountedCause> {
+fn application(sender: &Sender, case: &CaseResult) -> Option<CountedCause> {
     let readings = sender.0.gauge("tcp_application_limited")?.readings;
     let is_sampled = readings >= MIN_READINGS * sender.0.connections.count;
     let is_limited = is_sampled && sender.median("tcp_application_limited")? > 0.0;
     let is_full = sender.busy_share("tcp_send_buffer_limited_ns").unwrap_or(0.0) > MIN_LIMITED_SHARE;
-    let text = "the kernel had nothing to send: the program offers too little, or the send buffer is too small. A \
-                larger buffer decides: ?sndbuf=4Mi";
-    if is_limited || is_full { counted("application_limited", text.to_owned()) } else { None }
+    let text = format!(
+        "the kernel had nothing to send: the program offers too little, or the send buffer is too small. A larger buffer \
+         decides: {}",
+        Buffer::Send.larger(case)
+    );
+    if is_limited || is_full { counted("application_limited", text) } else { None }
 }
 
 fn pacing(case: &CaseResult, rate: f64) -> Option<CountedCause> {
@@ -197,6 +277,37 @@ fn flight_bytes(sender: &Sender) -> Option<f64> {
 fn queue_ratio(sender: &Sender) -> Option<f64> {
     let shortest = sender.0.gauge("tcp_min_rtt_ns")?.min as f64;
     (shortest > 0.0).then_some(sender.median("tcp_rtt_ns")? / shortest)
+}
+
+/// Segments that a token bucket drops: the first ones pass, then the rate falls although no queue grows, and more data are on
+/// their way than a loss-based congestion control would have with so many losses elsewhere.
+fn policer(sender: &Sender, case: &CaseResult) -> Option<CountedCause> {
+    let sent = sender.count("tcp_sent_segments").filter(|sent| *sent > 0.0)?;
+    let losses = sender.count("tcp_retransmitted_segments")? / sent;
+    let queue_ns = sender.median("tcp_rtt_ns")? - sender.0.gauge("tcp_min_rtt_ns")?.min as f64;
+    let is_empty = queue_ratio(sender)? < MAX_EMPTY_RATIO || queue_ns < MIN_QUEUE_NS;
+    let in_flight = sender.median("tcp_unacknowledged_segments")?;
+    let is_above_window = in_flight > MIN_POLICED_WINDOWS * LOSS_WINDOW / losses.sqrt();
+    if losses < MIN_POLICED_LOSS_SHARE || !is_empty || !is_above_window || case.series_is_sent() {
+        return None;
+    }
+    let (burst, later) =
+        case.series.split_first().filter(|(_, later)| later.len() >= MIN_POLICED_INTERVALS)?;
+    let rate_of = |bytes: u64, ns: u64| bytes as f64 * 8e9 / ns.max(1) as f64;
+    let first = rate_of(burst.bytes, burst.length_ns);
+    let then =
+        rate_of(later.iter().map(|entry| entry.bytes).sum(), later.iter().map(|entry| entry.length_ns).sum());
+    (first > MIN_BURST_RATIO * then).then_some(())?;
+    let text = format!(
+        "the rate fell from {} to {} after the first {}, {:.1} % of the segments were sent again, and no queue grew. Less \
+         load decides: --bit-rate {}",
+        format_bit_rate(first),
+        format_bit_rate(then),
+        format_nanoseconds(burst.length_ns as f64),
+        100.0 * losses,
+        format_bit_rate(LESS_LOAD * then).replace(' ', "")
+    );
+    counted("policed_rate", text)
 }
 
 fn loss(sender: &Sender, _rate: f64) -> Option<CountedCause> {

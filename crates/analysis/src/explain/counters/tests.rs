@@ -261,3 +261,53 @@ fn the_finding_reads_as_text() {
     let answer = "No counter agrees with a cause in 1 case.";
     assert_eq!(nothing.blocks[0], FindingBlock::Heading(answer.to_owned()));
 }
+
+#[test]
+fn a_policer_is_told_from_losses_of_the_path() {
+    use linkgauge_model::run::SeriesEntry;
+    let series = |bytes: &[u64]| {
+        let entry =
+            |bytes: &u64| SeriesEntry { length_ns: 100_000_000, bytes: *bytes, ..SeriesEntry::default() };
+        bytes.iter().map(entry).collect::<Vec<_>>()
+    };
+    // As measured behind iptables' hashlimit of 20 Mbit/s: without a queue, the first 0.1 s at 127 Mbit/s.
+    let counters = [BUSY, ("tcp_sent_segments", 9813), ("tcp_retransmitted_segments", 1628)];
+    let gauges = [("tcp_rtt_ns", 512_000), ("tcp_min_rtt_ns", 4000), ("tcp_unacknowledged_segments", 51)];
+    let mut policed = case("throughput", sender(&counters, &gauges));
+    policed.direction = Direction::Receive;
+    policed.evidence.as_mut().unwrap().server = Some(sender(&counters, &gauges));
+    policed.series = series(&[1_585_896, 0, 498_168, 0, 556_032, 0, 524_176, 300_000]);
+    let found = counted_causes(&policed);
+    assert_eq!(found[0].id, "policed_rate");
+    assert!(
+        found[0].evidence.contains("no queue grew. Less load decides: --bit-rate "),
+        "{}",
+        found[0].evidence
+    );
+    // A steady rate with as many losses, and a rate that fell with the window of so many losses.
+    let mut steady = policed.clone();
+    steady.series = series(&[300_000; 8]);
+    assert_ne!(ids(&steady).first(), Some(&"policed_rate"));
+    let few = [("tcp_rtt_ns", 512_000), ("tcp_min_rtt_ns", 4000), ("tcp_unacknowledged_segments", 3)];
+    policed.evidence.as_mut().unwrap().server = Some(sender(&counters, &few));
+    assert_ne!(ids(&policed).first(), Some(&"policed_rate"));
+}
+
+#[test]
+fn a_buffer_that_was_full_for_a_part_of_the_time_has_its_share_and_its_end() {
+    let counters = [BUSY, ("tcp_receive_window_limited_ns", 4_600_000_000)];
+    let mut transfer = case("throughput", sender(&counters, &of_rtt(21_300)));
+    let found = counted_causes(&transfer);
+    assert_eq!((found[0].id, found[0].partial_share), ("receive_window", Some(0.46)));
+    assert!(
+        found[0]
+            .evidence
+            .ends_with("full for 46 % of the busy time. A larger buffer decides: --server-socket rcvbuf=4Mi")
+    );
+    transfer.direction = Direction::Receive;
+    transfer.evidence.as_mut().unwrap().server = Some(sender(&counters, &of_rtt(21_300)));
+    assert!(counted_causes(&transfer)[0].evidence.ends_with("decides: ?rcvbuf=4Mi"));
+    // In the first and only tenth of the time.
+    let short = sender(&[BUSY, ("tcp_receive_window_limited_ns", 400_000_000)], &of_rtt(21_300));
+    assert!(counted_causes(&case("throughput", short)).is_empty());
+}

@@ -358,13 +358,13 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
 }
 
 /// Leaves out the least likely tests, so that at most `most` remain.
-pub(super) fn leave_out_trials(suspects: &mut [Suspect], most: usize) {
+pub(super) fn leave_out_trials(suspects: &mut [Suspect], most: usize, why: &str) {
     let mut tested: Vec<usize> =
         (0..suspects.len()).filter(|&index| suspects[index].trial.is_some()).collect();
     tested.sort_by_key(|&index| std::cmp::Reverse(suspects[index].priority()));
     for &index in tested.iter().skip(most) {
         suspects[index].trial = None;
-        suspects[index].why_untested = "it needs more time. Try a longer --time, like 3m".to_owned();
+        suspects[index].why_untested = why.to_owned();
     }
 }
 

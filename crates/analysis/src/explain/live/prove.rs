@@ -146,6 +146,11 @@ pub(super) fn trials_that_fit(time: Duration, median: Duration) -> usize {
     blocks_of(ROUNDS).saturating_sub(1).max(blocks_of(MIN_ROUNDS).saturating_sub(1).min(1))
 }
 
+/// The time into which so many trials fit.
+pub(super) fn time_for(trials: usize, median: Duration) -> Duration {
+    shortest_block(median).saturating_mul((ROUNDS * (trials + 1)) as u32)
+}
+
 /// Measures all trials in rounds. Calls `progress` with the share of the rounds before each. Where blocks take longer than
 /// planned, as on a busy host, the next ones become shorter, and the last rounds are left out.
 pub(super) fn measure(

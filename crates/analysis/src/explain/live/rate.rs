@@ -64,6 +64,9 @@ pub struct RateEffect {
     /// 95 % interval of the gain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gain_interval: Option<Interval>,
+    /// Share of the busy time in which the cause stopped the sender, where that is less than half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_share: Option<f64>,
     /// p-value of the signed-rank test, corrected for the number of tests (Holm).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
@@ -111,6 +114,9 @@ pub struct RateExplanation {
     pub pairs: u32,
     /// Pairs that were planned.
     pub(crate) planned_pairs: u32,
+    /// The time that all tests would need, if some did not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) needed_ns: Option<u64>,
     /// The causes: first those that limit, by their effect.
     pub causes: Vec<RateFinding>,
     /// If a proved setting raises the rate.
@@ -174,11 +180,17 @@ pub fn explain_rate(
         throughput_bps: sequence.baseline_bps().unwrap_or(screen.rate_bps),
         pairs: sequence.rounds() as u32,
         planned_pairs: super::prove::ROUNDS as u32,
+        needed_ns: plan.needed.map(|needed| needed.as_nanos() as u64),
         causes: findings,
         changed,
         observations: verdicts::observations(&screen),
         evidence: screen.result.evidence,
     })
+}
+
+/// The budget of which the pairs get this time, in whole seconds.
+fn budget_for(pairs: Duration) -> Duration {
+    Duration::from_secs((pairs.as_secs_f64() / PROVE_SHARE).ceil() as u64)
 }
 
 /// The rate with all proved settings that raise it, and its next limit.

@@ -7,7 +7,7 @@ use super::blocks::{RateBlock, RateBlocks};
 use super::trials::{RateTest, TestPlan};
 use crate::explain::causes::RateKnob;
 use crate::explain::counters::rates;
-use crate::explain::live::prove::{ENOUGH_ROUNDS, ROUNDS, is_over, shuffled};
+use crate::explain::live::prove::{ENOUGH_ROUNDS, MIN_ROUNDS, ROUNDS, is_over, shuffled};
 use linkgauge_model::run::EndEvidence;
 use linkgauge_model::stats::{self, SplitMix64};
 
@@ -53,16 +53,18 @@ impl RateReading {
 #[derive(Debug, Default)]
 pub(super) struct RateSequence {
     pub(super) baseline: Vec<RateReading>,
-    /// Results of each test, one entry for each round; `None` if the block failed.
-    pub(super) tests: Vec<Vec<Option<RateReading>>>,
+    /// For each test that had time, the baseline and the changed block of each round in which both were measured.
+    pub(super) tests: Vec<Vec<(RateReading, RateReading)>>,
+    /// The rounds of each group of tests.
+    rounds: Vec<usize>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,
 }
 
 impl RateSequence {
-    /// Number of measured rounds.
+    /// Number of measured rounds: the smallest of all tests.
     pub(super) fn rounds(&self) -> usize {
-        self.baseline.len()
+        self.rounds.iter().copied().min().unwrap_or(0)
     }
 
     /// Median rate of the baseline.
@@ -72,8 +74,7 @@ impl RateSequence {
 
     /// The pairs of a test: baseline and changed block.
     pub(super) fn pairs(&self, test: usize) -> Vec<(RateReading, RateReading)> {
-        let changed = self.tests.get(test).into_iter().flatten();
-        self.baseline.iter().zip(changed).filter_map(|(base, changed)| Some((*base, (*changed)?))).collect()
+        self.tests.get(test).cloned().unwrap_or_default()
     }
 
     /// The factor by which a test really changed its quantity: kernels limit what was requested.
@@ -87,8 +88,8 @@ impl RateSequence {
     }
 }
 
-/// Measures the tests of the plan in rounds, after leaving out those for which there is no time. `setup`: how much longer
-/// a block takes than planned. Calls `progress` with the share of the rounds before each.
+/// Measures the tests of the plan, as many at once as fit into the time. `setup`: how much longer a block takes than planned.
+/// Those for which no time was left are not tested. Calls `progress` with the share of the time that passed, before each round.
 pub(super) fn measure(
     runner: &RateBlocks,
     plan: &mut TestPlan,
@@ -97,44 +98,82 @@ pub(super) fn measure(
     progress: &dyn Fn(f64),
 ) -> Result<RateSequence, LiveError> {
     let began = runner.now();
-    if !plan.tests.is_empty() && tests_that_fit(time, setup) == 0 {
+    if tests_that_fit(time, setup) < plan.tests.len() {
         // One message that was late or lost makes one transfer slow, but seldom two.
         let other = runner.run(&[], MIN_BLOCK_TIME);
         setup = setup.min(other.map_or(setup, |block| block.setup()));
     }
-    plan.truncate(tests_that_fit(time, setup));
-    let blocks = plan.tests.len() + 1;
-    let mut sequence = RateSequence { tests: vec![Vec::new(); plan.tests.len()], ..RateSequence::default() };
-    if plan.tests.is_empty() {
-        return Ok(sequence);
-    }
-    for round in 0..ROUNDS {
-        progress(round as f64 / ROUNDS as f64);
+    let mut sequence = RateSequence::default();
+    while sequence.tests.len() < plan.tests.len() && !sequence.is_interrupted {
         let elapsed = runner.now().since(began);
         let left = time.saturating_sub(elapsed);
-        if is_over(round, elapsed, left, time) {
+        let waiting = &plan.tests[sequence.tests.len()..];
+        let group = &waiting[..tests_that_fit(left, setup).min(waiting.len())];
+        if group.is_empty() {
             break;
         }
-        let block = block_time(left.div_f64(((ROUNDS - round) * blocks) as f64), setup);
-        match measure_round(runner, &plan.tests, block, random)? {
-            Some(readings) => sequence.add_round(&readings),
-            None => {
-                sequence.is_interrupted = true;
-                break;
-            }
-        }
-        let of_round = runner.now().since(began).saturating_sub(elapsed);
-        setup = of_round.div_f64(blocks as f64).saturating_sub(block);
+        // Short blocks leave time for the tests that wait.
+        let longest = if group.len() < waiting.len() { 2 * MIN_BLOCK_TIME } else { MAX_BLOCK_TIME };
+        let report = |share: f64| {
+            progress((elapsed + left.mul_f64(share)).as_secs_f64() / time.as_secs_f64().max(1e-9))
+        };
+        setup =
+            sequence.measure_group(runner, group, &GroupTime { left, setup, longest }, random, &report)?;
     }
+    plan.truncate(sequence.tests.len(), time_for(plan.tests.len(), setup));
     Ok(sequence)
 }
 
+/// The time that a group of tests has.
+struct GroupTime {
+    left: Duration,
+    /// How much longer a block takes than planned.
+    setup: Duration,
+    /// The longest block.
+    longest: Duration,
+}
+
 impl RateSequence {
-    /// Adds the readings of a round, that of the baseline first.
-    fn add_round(&mut self, readings: &[Option<RateReading>]) {
+    /// Measures these tests in rounds. Returns how much longer a block of the last round took than planned.
+    fn measure_group(
+        &mut self,
+        runner: &RateBlocks,
+        tests: &[RateTest],
+        time: &GroupTime,
+        random: &mut SplitMix64,
+        progress: &dyn Fn(f64),
+    ) -> Result<Duration, LiveError> {
+        let (began, blocks) = (runner.now(), tests.len() + 1);
+        let (first, mut rounds, mut setup) = (self.tests.len(), 0, time.setup);
+        self.tests.resize(first + tests.len(), Vec::new());
+        for round in 0..ROUNDS {
+            progress(round as f64 / ROUNDS as f64);
+            let elapsed = runner.now().since(began);
+            let left = time.left.saturating_sub(elapsed);
+            if is_over(round, elapsed, left, time.left) {
+                break;
+            }
+            let block = block_time(left.div_f64(((ROUNDS - round) * blocks) as f64), setup, time.longest);
+            let Some(readings) = measure_round(runner, tests, block, random)? else {
+                self.is_interrupted = true;
+                break;
+            };
+            self.add_round(first, &readings);
+            rounds += 1;
+            let of_round = runner.now().since(began).saturating_sub(elapsed);
+            setup = of_round.div_f64(blocks as f64).saturating_sub(block);
+        }
+        self.rounds.push(rounds);
+        Ok(setup)
+    }
+
+    /// Adds the readings of a round, that of the baseline first, to the tests from this index on.
+    fn add_round(&mut self, first: usize, readings: &[Option<RateReading>]) {
         let Some((Some(baseline), changed)) = readings.split_first() else { return };
         self.baseline.push(*baseline);
-        self.tests.iter_mut().zip(changed).for_each(|(list, reading)| list.push(*reading));
+        for (list, reading) in self.tests[first..].iter_mut().zip(changed) {
+            list.extend(reading.map(|reading| (*baseline, reading)));
+        }
     }
 }
 
@@ -159,15 +198,23 @@ fn measure_round(
     Ok(Some(readings))
 }
 
-/// Number of tests for which a proof fits into the time.
+/// Number of tests for which a proof fits into the time. One test alone needs fewer rounds.
 fn tests_that_fit(time: Duration, setup: Duration) -> usize {
-    let round = time.div_f64(ENOUGH_ROUNDS as f64);
-    ((round.as_secs_f64() / (MIN_BLOCK_TIME + setup).as_secs_f64()) as usize).saturating_sub(1)
+    let tests_in = |rounds: usize| {
+        let blocks = time.as_secs_f64() / rounds as f64 / (MIN_BLOCK_TIME + setup).as_secs_f64();
+        (blocks as usize).saturating_sub(1)
+    };
+    tests_in(ENOUGH_ROUNDS).max(tests_in(MIN_ROUNDS).min(1))
+}
+
+/// The time into which a proof of so many tests fits.
+fn time_for(tests: usize, setup: Duration) -> Duration {
+    (MIN_BLOCK_TIME + setup).saturating_mul((ENOUGH_ROUNDS * (tests + 1)) as u32)
 }
 
 /// The length of a block that may take this time including its setup.
-fn block_time(per_block: Duration, setup: Duration) -> Duration {
-    per_block.saturating_sub(setup).clamp(MIN_BLOCK_TIME, MAX_BLOCK_TIME)
+fn block_time(per_block: Duration, setup: Duration, longest: Duration) -> Duration {
+    per_block.saturating_sub(setup).clamp(MIN_BLOCK_TIME, longest)
 }
 
 #[cfg(test)]
@@ -180,7 +227,13 @@ mod tests {
         assert_eq!(tests_that_fit(ms(46_000), ms(0)), 19);
         assert_eq!(tests_that_fit(ms(46_000), ms(1_000)), 3);
         assert_eq!(tests_that_fit(ms(2_000), ms(2_000)), 0);
-        assert_eq!(block_time(ms(700), ms(100)), ms(600));
-        assert_eq!(block_time(ms(100), ms(400)), MIN_BLOCK_TIME);
+        assert_eq!(tests_that_fit(ms(15_100), ms(1_000)), 1, "6 rounds of one test");
+        for (tests, setup) in [(2, 0), (4, 1_000), (8, 3_000)] {
+            let needed = time_for(tests, ms(setup)) + ms(1);
+            assert_eq!(tests_that_fit(needed, ms(setup)), tests);
+            assert!(tests_that_fit(needed.mul_f64(0.95), ms(setup)) < tests);
+        }
+        assert_eq!(block_time(ms(700), ms(100), MAX_BLOCK_TIME), ms(600));
+        assert_eq!(block_time(ms(100), ms(400), MAX_BLOCK_TIME), MIN_BLOCK_TIME);
     }
 }

@@ -1,11 +1,13 @@
 //! The tests of a rate: for each setting of the catalogue the change that this transfer allows.
 
+use std::time::Duration;
+
 use super::blocks::{RateBlock, RateChange};
 use crate::explain::causes::{self, Cause, CauseFamily, Knob, RateKnob, Target};
 use crate::explain::counters::{CountedCause, rates};
 use linkgauge_engine::protocol::find_protocol;
 use linkgauge_model::plan::Direction;
-use linkgauge_model::units::format_size;
+use linkgauge_model::units::{format_duration, format_size};
 
 /// Connections of the test with several.
 const MORE_CONNECTIONS: u32 = 4;
@@ -59,14 +61,18 @@ pub(super) struct Untested {
 pub(super) struct TestPlan {
     pub(super) tests: Vec<RateTest>,
     pub(super) untested: Vec<Untested>,
+    /// The time that the tests need which did not fit.
+    pub(super) needed: Option<Duration>,
 }
 
 impl TestPlan {
-    /// Leaves out the last tests, so that at most `most` remain.
-    pub(super) fn truncate(&mut self, most: usize) {
+    /// Leaves out the last tests, so that at most `most` remain. `needed`: the time for all tests.
+    pub(super) fn truncate(&mut self, most: usize, needed: Duration) {
+        let needed = super::budget_for(needed);
         for test in self.tests.drain(most.min(self.tests.len())..) {
-            let why = "it needs more time. Try a longer --time, like 3m".into();
+            let why = Untestable(format!("it needs more time. Try --time {}", format_duration(needed)));
             self.untested.push(Untested { cause: test.cause, why });
+            self.needed = Some(needed);
         }
     }
 }
@@ -86,7 +92,7 @@ struct Context<'a> {
 /// The tests that this transfer allows. Causes that share a setting share its test.
 pub(super) fn plan(screen: &RateBlock, target: &Target, counted: &[CountedCause]) -> TestPlan {
     let context = Context { screen, target, direction: screen.result.direction };
-    let mut plan = TestPlan { tests: Vec::new(), untested: Vec::new() };
+    let mut plan = TestPlan { tests: Vec::new(), untested: Vec::new(), needed: None };
     for (_, cause) in causes::all().filter(|(_, cause)| (cause.applies)(target)) {
         let Knob::Rate(knob) = cause.knob else { continue };
         let is_suspected = counted.iter().any(|counted| counted.id == cause.id);

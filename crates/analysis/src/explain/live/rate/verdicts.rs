@@ -4,9 +4,10 @@ use super::blocks::RateBlock;
 use super::pairs::{RateReading, RateSequence};
 use super::trials::{RateTest, TestPlan, catalogued};
 use super::{CauseVerdict, RateEffect, RateFinding};
-use crate::explain::causes::RateKnob;
+use crate::explain::causes::{self, RateKnob};
 use crate::explain::counters::{CountedCause, rates};
 use crate::explain::live::prove::{MIN_ROUNDS, SIGNIFICANCE_LEVEL};
+use linkgauge_model::plan::Direction;
 use linkgauge_model::stats::{self, Interval};
 use linkgauge_model::units::{format_nanoseconds, format_plural, format_size};
 
@@ -172,6 +173,8 @@ struct Outcomes<'a> {
     of: &'a dyn Fn(RateKnob) -> Option<RateResponse>,
     lower: LowerLoad,
     counted: &'a [&'static str],
+    /// Those that stopped the sender for less than half of the time.
+    partial: &'a [&'static str],
 }
 
 impl Outcomes<'_> {
@@ -213,8 +216,14 @@ impl Outcomes<'_> {
             }
             CauseVerdict::Proved => Some((cause, CauseVerdict::Proved, knobs)),
             _ if self.is_counted(cause) => Some((cause, CauseVerdict::Counted, knobs)),
-            verdict => Some((cause, verdict, knobs)),
+            verdict => Some((cause, self.with_counter(cause, verdict), knobs)),
         }
+    }
+
+    /// The verdict of pairs that decide nothing, where a counter shows the cause for a part of the time.
+    fn with_counter(&self, cause: &str, verdict: CauseVerdict) -> CauseVerdict {
+        let is_counted = verdict == CauseVerdict::NotShown && self.partial.contains(&cause);
+        if is_counted { CauseVerdict::Counted } else { verdict }
     }
 
     /// The link: a queue or a policer, which less load shows.
@@ -257,7 +266,9 @@ impl Outcomes<'_> {
             (RateKnob::Acknowledgements, "delayed_ack"),
             (RateKnob::MessageSize, "message_cost"),
         ];
-        let plain = plain.into_iter().filter_map(|(knob, id)| Some((id, self.verdict(knob)?, vec![knob])));
+        let plain = plain
+            .into_iter()
+            .filter_map(|(knob, id)| Some((id, self.with_counter(id, self.verdict(knob)?), vec![knob])));
         let others = [self.of_receiver(), self.of_link(), self.of_losses(), self.of_connections()];
         plain.chain(others.into_iter().flatten()).collect()
     }
@@ -274,25 +285,35 @@ pub(super) fn findings(
     let effect =
         |knob: RateKnob| effects.iter().find(|effect| effect.test.knob == knob && !effect.pairs.is_empty());
     let lower = effect(RateKnob::LowerRate).map(|effect| effect.lower_load).unwrap_or_default();
-    let ids: Vec<&'static str> = counted.iter().map(|counted| counted.id).collect();
+    let (partial, full): (Vec<&CountedCause>, Vec<&CountedCause>) =
+        counted.iter().partition(|counted| counted.partial_share.is_some());
+    let [partial, full] =
+        [partial, full].map(|causes| causes.iter().map(|counted| counted.id).collect::<Vec<_>>());
     let of = |knob| effect(knob).map(|effect| effect.outcome);
-    let decisions = Outcomes { of: &of, lower, counted: &ids }.decide();
+    let decisions = Outcomes { of: &of, lower, counted: &full, partial: &partial }.decide();
     let mut findings: Vec<RateFinding> = Vec::new();
     for (id, verdict, knobs) in decisions {
         let tests: Vec<&Effect> = knobs.iter().filter_map(|knob| effect(*knob)).collect();
         let counters =
             counted.iter().filter(|counted| counted.id == id).map(|counted| counted.evidence.clone());
         let shown = tests.iter().map(|effect| effect.evidence.clone());
-        findings.extend(finding(id, verdict, counters.chain(shown).collect(), tests.first().copied()));
+        let evidence = counters.chain(shown).collect();
+        findings.extend(finding(id, verdict, evidence, tests.first().copied(), screen.result.direction));
     }
-    add_counted(&mut findings, counted);
+    add_counted(&mut findings, counted, screen.result.direction);
     add_untested(&mut findings, plan, screen);
+    for cause in counted {
+        let known = findings
+            .iter_mut()
+            .filter(|finding| finding.id == cause.id && finding.verdict == CauseVerdict::Counted);
+        known.for_each(|finding| finding.effect.limited_share = cause.partial_share);
+    }
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| effect_size(b).total_cmp(&effect_size(a))));
     findings
 }
 
 /// Adds the causes that only a counter shows, unless a proved cause is the same limit.
-fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause]) {
+fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause], direction: Direction) {
     for cause in counted {
         let has = |id: &str| findings.iter().any(|finding| finding.id == id);
         let is_proved = |id: &str| {
@@ -300,15 +321,19 @@ fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause]) {
         };
         let same: &[&str] = match cause.id {
             "bufferbloat" | "loss_limited_window" => &["link_rate_reached", "policed_rate"],
+            "policed_rate" => &["link_rate_reached"],
             "receive_window" => &["slow_reader"],
             "slow_reader" => &["receive_window"],
             "application_limited" => &["send_buffer"],
+            // Most paths have a short time of a full buffer at the start.
+            "send_buffer" => &["link_rate_reached", "policed_rate", "loss_limited_window"],
             _ => &[],
         };
         let is_same =
             same.iter().any(|id| is_proved(id)) || (cause.id == "receive_window" && has("slow_reader"));
         if !has(cause.id) && !is_same {
-            findings.extend(finding(cause.id, CauseVerdict::Counted, vec![cause.evidence.clone()], None));
+            let evidence = vec![cause.evidence.clone()];
+            findings.extend(finding(cause.id, CauseVerdict::Counted, evidence, None, direction));
         }
     }
 }
@@ -320,14 +345,23 @@ fn add_untested(findings: &mut Vec<RateFinding>, plan: &TestPlan, screen: &RateB
         match findings.iter_mut().find(|finding| finding.id == untested.cause.id) {
             Some(known) => known.evidence.push(text),
             None if screen.result.evidence.is_none() => {}
-            None => findings.extend(finding(untested.cause.id, CauseVerdict::CannotTest, vec![text], None)),
+            None => {
+                let direction = screen.result.direction;
+                findings.extend(finding(
+                    untested.cause.id,
+                    CauseVerdict::CannotTest,
+                    vec![text],
+                    None,
+                    direction,
+                ));
+            }
         }
     }
 }
 
-/// Proved first, then seen and counted, then the others.
-fn rank(finding: &RateFinding) -> (bool, CauseVerdict) {
-    (!finding.verdict.is_found(), finding.verdict)
+/// Proved first, then seen and counted, then those that limit for a part of the time, then the others.
+fn rank(finding: &RateFinding) -> (bool, CauseVerdict, bool) {
+    (!finding.verdict.is_found(), finding.verdict, finding.effect.limited_share.is_some())
 }
 
 /// How much the change of a setting changes the rate, either way.
@@ -340,6 +374,7 @@ fn finding(
     verdict: CauseVerdict,
     evidence: Vec<String>,
     effect: Option<&Effect>,
+    direction: Direction,
 ) -> Option<RateFinding> {
     let (family, cause) = catalogued(id)?;
     // The rate with less load says nothing: it is what was asked for.
@@ -354,13 +389,14 @@ fn finding(
             factor: measured.and_then(|effect| effect.factor),
             gain: measured.map(|effect| effect.gain),
             gain_interval: measured.and_then(|effect| effect.gain_interval),
+            limited_share: None,
             p: measured.map(|effect| effect.p),
             pairs_bps: measured.map_or_else(Vec::new, |effect| {
                 effect.pairs.iter().map(|(base, changed)| [base.rate_bps, changed.rate_bps]).collect()
             }),
         },
         evidence,
-        remedy: cause.remedy,
+        remedy: causes::remedy(cause, direction),
     })
 }
 
@@ -415,7 +451,7 @@ mod tests {
         counted: &[&'static str],
     ) -> Vec<(&'static str, CauseVerdict)> {
         let outcome = |knob| outcomes.iter().find(|(known, _)| *known == knob).map(|(_, outcome)| *outcome);
-        let decisions = Outcomes { of: &outcome, lower, counted }.decide();
+        let decisions = Outcomes { of: &outcome, lower, counted, partial: &[] }.decide();
         decisions
             .into_iter()
             .map(|(id, verdict, _)| (id, verdict))
