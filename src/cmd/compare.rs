@@ -15,7 +15,7 @@ use super::help::OUTPUT;
 use super::output::{finish_all, is_dash, print_data, print_json, print_text, terminal_options, write_file};
 use super::store::{RUN_HELP, StoreFlags, load_runs};
 
-/// Compare two runs, or two sets of runs: worse, better, or no change detected
+/// Compare two runs, or two sets of runs: worse, better, unchanged, or not decidable
 ///
 /// Compares a few runs by their intervals, and sets of 4 runs and more by their ranks (Mann-Whitney). The exit status is 1 if a
 /// figure is worse, and 2 if a metric of --metric was not measured. See docs/compare.md.

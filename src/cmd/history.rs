@@ -147,10 +147,23 @@ pub fn run(flags: Flags) -> Result<Status> {
         print_json(|out| writeln!(out, "{document:#}"))?;
     } else if let Some(text) = text {
         print_text(|out| write!(out, "{}", if options.unicode { text } else { to_ascii(&text) }))?;
-    } else {
-        print_message("No saved run matches.");
     }
-    Ok(warn_of_damaged_rows(&damaged))
+    let status = warn_of_damaged_rows(&damaged);
+    let has_values = document.as_array().is_some_and(|found| !found.is_empty());
+    match (&flags.metric, has_values) {
+        (_, true) => Ok(status),
+        (Some(metric), _) if !store.runs(&filter)?.entries.is_empty() => {
+            print_message(format_args!(
+                "{}: not measured in the saved runs that match. Try: linkgauge history, and another metric.",
+                metric.name()
+            ));
+            Ok(Status::Incomplete)
+        }
+        _ => {
+            print_message("No saved run matches.");
+            Ok(status)
+        }
+    }
 }
 
 /// Widths of the columns whose content varies.

@@ -460,7 +460,8 @@ pub fn run_status(run: &Run) -> Status {
     match (run.interrupted, run.is_complete() && !lacks_samples) {
         (true, _) => Status::Interrupted,
         (_, true) if run.thresholds_passed() => Status::Complete,
-        (_, true) => Status::Failed,
+        (_, true) if run.misses_threshold() => Status::Failed,
+        // The metric of a threshold was not measured.
         _ => Status::Incomplete,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A run holds the values. `docs/metrics.md` defines them.
 
+mod counted;
 mod threshold;
 
 use std::str::FromStr;
@@ -72,12 +73,12 @@ impl MetricUnit {
             _ if value.is_infinite() => "not reached".to_owned(),
             MetricUnit::Nanoseconds => units::format_nanoseconds(value),
             MetricUnit::BitsPerSecond => units::format_bit_rate(value),
-            MetricUnit::PerSecond => format!("{}/s", format_significant(value)),
+            MetricUnit::PerSecond => format!("{}/s", units::format_number(value)),
             MetricUnit::Share => format!("{} %", format_decimals(value * 100.0)),
             MetricUnit::Bytes if value < 0.0 => format!("-{}", units::format_bytes(-value as u64)),
             MetricUnit::Bytes => units::format_bytes(value as u64),
             MetricUnit::Count if value.fract() == 0.0 => format_decimals(value),
-            MetricUnit::Count => format_significant(value),
+            MetricUnit::Count => units::format_number(value),
         }
     }
 }
@@ -86,16 +87,6 @@ impl MetricUnit {
 fn format_decimals(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Four significant digits without trailing zeros, or a whole number.
-fn format_significant(value: f64) -> String {
-    const MIN_WHOLE: f64 = 999.95;
-    if value >= MIN_WHOLE {
-        return units::format_count(value.round() as u64);
-    }
-    let text = units::format_four_digits(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// A distribution of a case.
@@ -247,15 +238,20 @@ impl Metric {
     /// The value in a case, in the metric's unit. Infinite for a percentile that was not reached, `None` if it was not
     /// measured.
     pub fn value_of_case(&self, case: &CaseResult) -> Option<f64> {
-        self.value_of(&case.figures, case.under_load.as_ref())
+        self.value_of(case, &case.figures, case.under_load.as_ref())
     }
 
     /// The value in a part of a case: a repetition or a port. Parts have no probe.
-    pub fn value_of_part(&self, figures: &Figures) -> Option<f64> {
-        self.value_of(figures, None)
+    pub fn value_of_part(&self, case: &CaseResult, part: &Figures) -> Option<f64> {
+        self.value_of(case, part, None)
     }
 
-    fn value_of(&self, figures: &Figures, under_load: Option<&Figures>) -> Option<f64> {
+    fn value_of(&self, case: &CaseResult, figures: &Figures, under_load: Option<&Figures>) -> Option<f64> {
+        let value = self.read(figures, under_load);
+        value.filter(|value| *value != 0.0 || counted::is_counted(self.name(), case))
+    }
+
+    fn read(&self, figures: &Figures, under_load: Option<&Figures>) -> Option<f64> {
         match &self.kind {
             MetricKind::Statistic(times, name) => {
                 distribution_value(times.of_figures(figures, under_load)?, name)
@@ -434,7 +430,10 @@ mod tests {
 
     #[test]
     fn nothing_measured_has_no_counts() {
-        assert_eq!(parse_metric("duplicate").value_of_part(&Figures::default()), None);
+        assert_eq!(
+            parse_metric("duplicate").value_of_part(&sample_runs::full().cases[0], &Figures::default()),
+            None
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ use serde_json::{Map, Value};
 
 use crate::stats::MIN_INTERVAL_REPETITIONS;
 use crate::traffic::{Direction, WaitMode};
+use crate::units::format_number;
 
 pub use defects::{Defect, DefectKind, RecordFault, RecordFaultKind};
 pub use evidence::{
@@ -61,6 +62,9 @@ pub const IMPORTED_FROM: &str = "imported_from";
 
 /// Requested setting: the number of repetitions among which one measurement was split.
 pub const SPLIT_FACT: &str = "split_into";
+
+/// Effective setting: true if the links are streams that repeat what is lost, so that losses are not seen.
+pub const RELIABLE_STREAM_FACT: &str = "reliable_stream";
 
 /// Requested setting: why a measurement was not split into repetitions.
 pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
@@ -319,6 +323,16 @@ pub struct ThresholdResult {
     pub passed: bool,
 }
 
+/// The text of a value that was not measured.
+pub const NOT_MEASURED: &str = "not measured";
+
+impl ThresholdResult {
+    /// Whether the metric was measured.
+    pub fn is_measured(&self) -> bool {
+        self.measured != NOT_MEASURED
+    }
+}
+
 /// The figures of one repetition or one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartResult {
@@ -436,9 +450,16 @@ impl CaseResult {
             _ => (rate * connections * 1e6).round() / 1e6,
         });
         let is_busy_polling = self.placement.wait == Some(WaitMode::BusyPoll);
-        let settings =
-            [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "busy-poll".to_owned())];
+        let settings = [per_second.map(format_schedule), is_busy_polling.then(|| "busy-poll".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// `100/s`. A whole rate has all its digits, because the label identifies the case.
+fn format_schedule(per_second: f64) -> String {
+    match per_second.fract() == 0.0 {
+        true => format!("{per_second:.0}/s"),
+        false => format!("{}/s", format_number(per_second)),
     }
 }
 
@@ -637,6 +658,12 @@ impl Run {
     /// True if every threshold was met.
     pub fn thresholds_passed(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.passed)
+    }
+
+    /// True if a threshold was not met by a value that was measured.
+    pub fn misses_threshold(&self) -> bool {
+        let mut judged = self.cases.iter().flat_map(|case| &case.thresholds);
+        judged.any(|judged| !judged.passed && judged.is_measured())
     }
 
     /// True if everything that was planned was measured.

@@ -240,6 +240,24 @@ pub fn format_four_digits(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// Four significant digits without trailing zeros, or a whole number: `2.5`, `446.4`, `1 235`. Outside of what is counted, as
+/// in documents that were changed, a power of ten.
+pub fn format_number(value: f64) -> String {
+    const MIN_WHOLE: f64 = 999.95;
+    const MAX_WHOLE: f64 = 1e15;
+    if value < 0.0 {
+        return format!("-{}", format_number(-value));
+    }
+    if value >= MAX_WHOLE {
+        return if value.is_finite() { format!("{value:.3e}") } else { value.to_string() };
+    }
+    if value >= MIN_WHOLE {
+        return format_count(value.round() as u64);
+    }
+    let text = format_four_digits(value);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
 fn format_scaled(value: f64, steps: &[(f64, &str)]) -> String {
     let (factor, unit) =
         steps.iter().rev().find(|(factor, _)| value.abs() >= *factor * 0.999_95).unwrap_or(&steps[0]);

@@ -1,4 +1,4 @@
-//! Verdicts on two runs or two sets of runs, case by case: worse, better, or no difference shown.
+//! Verdicts on two runs or two sets of runs, case by case: worse, better, unchanged, or not decidable.
 //!
 //! Thresholds are in `metric`. A few runs are compared by their intervals, which hold how much runs differ; many runs, and
 //! interleaved repetitions, by their ranks. Samples within a run depend on each other and would make every difference
@@ -105,10 +105,10 @@ pub enum Verdict {
     Worse,
     /// B is better: the shift is significant and larger than the margin.
     Better,
-    /// The shift is not significant, or not larger than the margin.
-    NoDifferenceShown,
-    /// Too few repetitions for a verdict.
-    TooFew,
+    /// The interval of the shift lies within the margin.
+    Unchanged,
+    /// The shift is not shown to matter, and not shown to be within the margin; or it has no interval.
+    NotDecidable,
     /// Missing on one side or both.
     NotMeasured,
 }
@@ -119,8 +119,8 @@ impl Verdict {
         match self {
             Verdict::Worse => "worse",
             Verdict::Better => "better",
-            Verdict::NoDifferenceShown => "no difference shown",
-            Verdict::TooFew => "too few",
+            Verdict::Unchanged => "unchanged",
+            Verdict::NotDecidable => "not decidable",
             Verdict::NotMeasured => "not measured",
         }
     }
@@ -150,7 +150,14 @@ pub struct MetricComparison {
     pub shift: Option<f64>,
     /// 95 % interval of the shift.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) shift_interval: Option<Interval>,
+    pub shift_interval: Option<Interval>,
+    /// The largest shift that does not matter, in the metric's unit: the margin, as a share of A's median; of an added latency, of
+    /// A's whole round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerated_shift: Option<f64>,
+    /// Unchanged by the unit, not by the share: a small latency may grow by a large share that does not matter.
+    #[serde(skip)]
+    pub is_shown_in_units: bool,
     /// The shift as a share of the median of A.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_shift: Option<f64>,
@@ -172,7 +179,8 @@ pub struct MetricComparison {
 pub struct SideSummary {
     /// Repetitions that have the figure.
     pub repetitions: usize,
-    /// Median of the repetitions, in the metric's unit; `None` without repetitions.
+    /// Median of the repetitions, in the metric's unit; `None` without repetitions. Where intervals decide, the mean of that of
+    /// the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<f64>,
 }
@@ -444,15 +452,17 @@ fn compare_metrics(
     let compared = metrics.iter().zip(tested).map(|(metric, (of_a, of_b, tested))| {
         let p = tested.p.and_then(|_| adjusted.next());
         let tested = TestedShift { p, ..tested };
-        let scale = of_a.median().unwrap_or(0.0) + base_of_added(metric, a);
-        let verdict = verdict_of(&tested, metric, options.margin * scale);
+        let middle = |of: &SideFigures| of.middle(tested.test);
+        let scale = middle(&of_a).unwrap_or(0.0) + base_of_added(metric, a);
+        let tolerated = options.margin * scale;
+        let verdict = verdict_of(&tested, metric, tolerated, options.margin);
         let sensitivity = match tested.test {
             ShiftTest::SignedRank => sensitivity_of_pairs(&of_a.values, &of_b.values),
             ShiftTest::MannWhitney => sensitivity(&[&of_a.values, &of_b.values]),
             // The interval of the shift says it.
             ShiftTest::Intervals => None,
         };
-        let side = |of: &SideFigures| SideSummary { repetitions: of.values.len(), median: of.median() };
+        let side = |of: &SideFigures| SideSummary { repetitions: of.values.len(), median: middle(of) };
         MetricComparison {
             case: a.name.clone(),
             case_b: (a.name != b.name).then(|| b.name.clone()),
@@ -463,6 +473,8 @@ fn compare_metrics(
             b: side(&of_b),
             shift: tested.shift,
             shift_interval: tested.interval,
+            is_shown_in_units: verdict == Verdict::Unchanged && !is_within_share(&tested, options.margin),
+            tolerated_shift: Some(tolerated).filter(|_| tested.shift.is_some()),
             relative_shift: tested.relative.map(|(shift, _)| shift),
             relative_shift_interval: tested.relative.and_then(|(_, interval)| interval),
             p: tested.p,
@@ -473,22 +485,45 @@ fn compare_metrics(
     compared.collect()
 }
 
+/// The begin of the names of added latencies.
+const ADDED: &str = "added_";
+
 /// An added latency matters beside the whole round trip: this is the rest of it, of side A.
 fn base_of_added(metric: &Metric, a: &SideCase) -> f64 {
     let idle = |case: &CaseResult| Some(case.figures.added_latency?.idle_p50_ns);
-    if metric.name().starts_with("added_") { idle(a.cases[0].1).unwrap_or(0.0) } else { 0.0 }
+    if metric.name().starts_with(ADDED) { idle(a.cases[0].1).unwrap_or(0.0) } else { 0.0 }
 }
 
-/// The verdict on a shift. Those of at most `least`, in the metric's unit, do not matter.
-fn verdict_of(tested: &TestedShift, metric: &Metric, least: f64) -> Verdict {
-    match (tested.shift, tested.p) {
-        (None, _) => Verdict::NotMeasured,
-        (_, None) => Verdict::TooFew,
-        (Some(shift), Some(p)) if p < SIGNIFICANCE_LEVEL && shift.abs() > least => {
+/// The verdict on a shift. Those of at most `tolerated`, in the metric's unit, or of the share `margin`, do not matter.
+fn verdict_of(tested: &TestedShift, metric: &Metric, tolerated: f64, margin: f64) -> Verdict {
+    let Some(shift) = tested.shift else { return Verdict::NotMeasured };
+    match tested.p {
+        Some(p) if p < SIGNIFICANCE_LEVEL && shift.abs() > tolerated => {
             if (shift > 0.0) == metric.is_higher_better() { Verdict::Better } else { Verdict::Worse }
         }
-        _ => Verdict::NoDifferenceShown,
+        Some(_) if is_within_share(tested, margin) => Verdict::Unchanged,
+        // The interval of a share decides where there is one, except for a latency that matters beside another time.
+        Some(_)
+            if (!has_share_interval(tested) || metric.name().starts_with(ADDED))
+                && is_within(tested.interval, tolerated) =>
+        {
+            Verdict::Unchanged
+        }
+        _ => Verdict::NotDecidable,
     }
+}
+
+/// Whether the interval of a shift ends at this distance from zero, or before.
+fn is_within(interval: Option<Interval>, most: f64) -> bool {
+    interval.is_some_and(|interval| interval.low >= -most && interval.high <= most)
+}
+
+fn has_share_interval(tested: &TestedShift) -> bool {
+    tested.relative.is_some_and(|(_, interval)| interval.is_some())
+}
+
+fn is_within_share(tested: &TestedShift, margin: f64) -> bool {
+    is_within(tested.relative.and_then(|(_, interval)| interval), margin)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub fn summary(trends: &[Trend], metric: &Metric) -> String {
     let changed = judged.iter().filter(|trend| !level_changes(&trend.points).is_empty()).count();
     let counts = [
         (changed, "changed".to_owned()),
-        (judged.len() - changed, "did not change".to_owned()),
+        (judged.len() - changed, "without a change shown".to_owned()),
         (few.len(), format!("with fewer than {MIN_EARLIER_RESULTS} runs, too few to see a change")),
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -49,7 +49,7 @@ fn format_trend(trend: &Trend, metric: &Metric, options: &ReportOptions) -> Stri
     let changes = level_changes(&trend.points);
     let answer = answer(trend, &changes, metric);
     format!(
-        "{}  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}{}",
+        "{}  {}\n  {} to {}, median {}\n  last {} ({}{})\n  {}, {} to {}\n{}{}",
         options.format_answer(&answer),
         draw_chart(&values),
         print(least),
@@ -57,7 +57,8 @@ fn format_trend(trend: &Trend, metric: &Metric, options: &ReportOptions) -> Stri
         print(median),
         print(last.value),
         printable(short_id(&last.id)),
-        percent_change(last.value, median),
+        percent_change(last.value, median)
+            .map_or(String::new(), |percent| format!(", {percent:+.1} % from the median")),
         format_plural(values.len() as u64, "run"),
         day(first),
         day(last),
@@ -121,7 +122,7 @@ fn change_sentence(trend: &Trend, changes: &[LevelChange], metric: &Metric) -> S
         None if trend.points.len() < MIN_EARLIER_RESULTS => {
             format!("a change shows from {MIN_EARLIER_RESULTS} runs on.")
         }
-        None => format!("no change in {} runs.", trend.points.len()),
+        None => format!("no change shown in {} runs.", trend.points.len()),
     }
 }
 
@@ -168,10 +169,9 @@ fn format_changes(trend: &Trend, changes: &[LevelChange], metric: &Metric) -> St
     changes.iter().map(line).collect()
 }
 
-/// In percent; none where there is nothing to compare with.
-fn percent_change(value: f64, with: f64) -> f64 {
-    let percent = (value / with - 1.0) * 100.0;
-    if percent.is_finite() { percent } else { 0.0 }
+/// In percent; `None` where there is nothing to compare with.
+fn percent_change(value: f64, with: f64) -> Option<f64> {
+    Some((value / with - 1.0) * 100.0).filter(|percent| percent.is_finite())
 }
 
 /// One sign a run, from zero up; where there are too many, one for the median of neighbours. What was not reached is as
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(draw_chart(&[f64::INFINITY]), "█");
         let many: Vec<f64> = (0..1000).map(f64::from).collect();
         assert!(draw_chart(&many).chars().count() <= CHART_COLUMNS);
-        assert_eq!(percent_change(110.0, 100.0).round(), 10.0);
-        assert_eq!(percent_change(1.0, 0.0), 0.0);
+        assert_eq!(percent_change(110.0, 100.0).map(f64::round), Some(10.0));
+        assert_eq!(percent_change(1.0, 0.0), None);
     }
 }

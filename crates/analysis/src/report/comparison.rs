@@ -68,18 +68,16 @@ pub(crate) fn headline(comparison: &RunComparison) -> String {
         return case_headline(&comparison.cases);
     }
     let all =
-        [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
+        [Verdict::Worse, Verdict::Better, Verdict::NotDecidable, Verdict::Unchanged, Verdict::NotMeasured];
     let count = |verdict| comparison.cases.iter().filter(|compared| compared.verdict == verdict).count();
     let present: Vec<(Verdict, usize)> =
         all.into_iter().map(|verdict| (verdict, count(verdict))).filter(|(_, count)| *count > 0).collect();
     let Some((worst, _)) = present.first() else { return "Nothing to compare.".to_owned() };
-    let counts: Vec<String> = present
-        .iter()
-        .map(|(verdict, count)| format!("{count} {}", verdict_word(*verdict).to_lowercase()))
-        .collect();
+    let counts: Vec<String> =
+        present.iter().map(|(verdict, count)| format!("{count} {}", verdict.label())).collect();
     format!(
         "{}: {} of {}.",
-        verdict_word(*worst),
+        worst.label().to_uppercase(),
         counts.join(", "),
         plural(comparison.cases.len(), "figure")
     )
@@ -93,14 +91,15 @@ fn is_one_case(comparison: &RunComparison) -> bool {
 /// The most important change of one case, and what happened to its other metrics.
 fn case_headline(metrics: &[MetricComparison]) -> String {
     let importance = |compared: &&MetricComparison| match compared.verdict {
-        Verdict::Worse => 4,
-        Verdict::Better => 3,
-        Verdict::TooFew => 2,
-        Verdict::NoDifferenceShown => 1,
+        Verdict::Worse => 3,
+        Verdict::Better => 2,
+        Verdict::Unchanged | Verdict::NotDecidable => 1,
         Verdict::NotMeasured => 0,
     };
-    let size =
-        |compared: &&MetricComparison| compared.relative_shift.map_or(0.0, |share| share.ln_1p().abs());
+    let size = |compared: &&MetricComparison| match compared.verdict {
+        Verdict::Worse | Verdict::Better => compared.relative_shift.map_or(0.0, |share| share.ln_1p().abs()),
+        _ => 0.0,
+    };
     // Of equals the first is named: it is the headline figure.
     let first = metrics.iter().rev().max_by(|a, b| {
         (importance(a), size(a)).partial_cmp(&(importance(b), size(b))).unwrap_or(std::cmp::Ordering::Equal)
@@ -108,16 +107,21 @@ fn case_headline(metrics: &[MetricComparison]) -> String {
     let Some(first) = first else { return String::new() };
     let others = metrics.iter().filter(|other| other.metric != first.metric).map(|other| {
         let name = metric_label(&other.metric);
-        let change = format_shift(other).map(|shift| format!(" ({shift})")).unwrap_or_default();
+        let in_brackets = |text: String| format!(" ({text})");
+        let change = format_shift(other).map(in_brackets).unwrap_or_default();
         match other.verdict {
-            Verdict::NoDifferenceShown => format!("; {name} unchanged{change}"),
             Verdict::Worse | Verdict::Better => {
                 let (before, after) =
                     (format_value(other, other.a.median), format_value(other, other.b.median));
                 format!("; {name} {}: {before} → {after}{change}", other.verdict.label())
             }
-            Verdict::TooFew => format!("; {name} not decidable{change}"),
-            Verdict::NotMeasured => format!("; {name} not measured"),
+            Verdict::NotDecidable => {
+                let range = format_interval(other).map_or(change, in_brackets);
+                format!("; {name} {}{range}", other.verdict.label())
+            }
+            Verdict::Unchanged | Verdict::NotMeasured => {
+                format!("; {name} {}{change}", other.verdict.label())
+            }
         }
     });
     let others: String = others.collect();
@@ -129,16 +133,6 @@ fn metric_label(name: &str) -> &str {
     match name {
         "added_p50" => "added latency",
         name => name,
-    }
-}
-
-fn verdict_word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Worse => "WORSE",
-        Verdict::Better => "BETTER",
-        Verdict::NoDifferenceShown => "NO CHANGE DETECTED",
-        Verdict::TooFew => "NOT DECIDABLE",
-        Verdict::NotMeasured => "NOT MEASURED",
     }
 }
 
@@ -159,16 +153,24 @@ fn metric_line(compared: &MetricComparison) -> String {
         Some(count),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
-    let verdict = verdict_word(compared.verdict);
-    format!("{verdict}: {} {before} → {after} ({})", metric_label(&compared.metric), facts.join(", "))
+    let verdict = compared.verdict.label().to_uppercase();
+    let name = metric_label(&compared.metric);
+    match compared.verdict {
+        Verdict::NotMeasured => format!("{verdict}: {name}"),
+        _ => format!("{verdict}: {name} {before} → {after} ({})", facts.join(", ")),
+    }
 }
 
 /// Explains the verdicts.
 pub(crate) fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     let margin = (comparison.margin * 1e3).round() / 10.0;
     let mut legend = vec![format!(
-        "Worse and better: p below {SIGNIFICANCE_LEVEL}, and a change of more than {margin} % of A's median."
+        "Worse and better: p below {SIGNIFICANCE_LEVEL}, and a change of more than {margin} % of A. Unchanged: the \
+         95 % interval of the change lies within {margin} % of A."
     )];
+    if comparison.cases.iter().any(|compared| compared.is_shown_in_units) {
+        legend.push("A latency under load is compared with A's whole round trip.".to_owned());
+    }
     let has_test = |test| comparison.cases.iter().any(|compared| compared.test == test);
     if has_test(ShiftTest::SignedRank) {
         legend.push(
@@ -192,7 +194,18 @@ pub(crate) fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
         );
     }
     legend.extend(sensitivity_sentence(comparison));
-    if comparison.has_verdict(Verdict::TooFew) {
+    let follows = |compared: &MetricComparison| shift_of(compared).is_none();
+    if has_test(ShiftTest::SignedRank) && !comparison.cases.iter().all(follows) {
+        legend.push("In pairs: the middle change from a repetition of A to that of B beside it.".to_owned());
+    }
+    if has_test(ShiftTest::MannWhitney) && !comparison.cases.iter().all(follows) {
+        legend.push("Of all pairs: the middle change from any value of A to any value of B.".to_owned());
+    }
+    if comparison
+        .cases
+        .iter()
+        .any(|compared| compared.verdict == Verdict::NotDecidable && compared.p.is_none())
+    {
         let needed = if has_test(ShiftTest::SignedRank) { MIN_PAIRS } else { MIN_REPETITIONS };
         legend.push(format!(
             "A verdict needs a figure with an interval on each side, or {needed} repetitions. Try --repeat 10."
@@ -260,17 +273,51 @@ fn format_percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-/// `+20.0 %`; in the metric's unit if there is no relative shift.
+/// `+210.0 µs`.
+fn format_signed(compared: &MetricComparison, shift: f64) -> String {
+    let sign = if shift < 0.0 { "-" } else { "+" };
+    format!("{sign}{}", format_value(compared, Some(shift.abs())))
+}
+
+/// `+20.0 %`; in the metric's unit if there is no relative shift, or the share does not matter. Says what it is the shift of, if
+/// that is not the change from one printed figure to the other.
 pub(crate) fn format_shift(compared: &MetricComparison) -> Option<String> {
     compared.a.median?;
     let shift = compared.shift?;
-    Some(compared.relative_shift.map_or_else(|| format_value(compared, Some(shift)), format_percent))
+    let Some(share) = compared.relative_shift.filter(|_| !compared.is_shown_in_units) else {
+        return Some(format_signed(compared, shift));
+    };
+    Some(match shift_of(compared) {
+        Some((of, medians)) => {
+            format!("{} {of}, medians {}", format_percent(share), format_percent(medians))
+        }
+        None => format_percent(share),
+    })
 }
 
-/// `+19.3 % to +20.7 %`.
+/// Shares that differ by less are those of the same figures, as rounded.
+const ROUNDED_SHARE: f64 = 1e-3;
+
+/// What the shift is of, and the share by which the printed figures differ, if the shift is not theirs.
+fn shift_of(compared: &MetricComparison) -> Option<(&'static str, f64)> {
+    let share = compared.relative_shift?;
+    let medians = compared.b.median? / compared.a.median? - 1.0;
+    let of = match compared.test {
+        ShiftTest::SignedRank => "in pairs",
+        ShiftTest::MannWhitney => "of all pairs",
+        ShiftTest::Intervals => return None,
+    };
+    ((medians - share).abs() >= ROUNDED_SHARE * (1.0 + share.abs())).then_some((of, medians))
+}
+
+/// `+19.3 % to +20.7 %`; in the metric's unit as the shift.
 pub(crate) fn format_interval(compared: &MetricComparison) -> Option<String> {
-    let interval = compared.relative_shift_interval?;
-    Some(format!("{} to {}", format_percent(interval.low), format_percent(interval.high)))
+    let of_share = compared.relative_shift_interval.filter(|_| !compared.is_shown_in_units);
+    if let Some(interval) = of_share {
+        return Some(format!("{} to {}", format_percent(interval.low), format_percent(interval.high)));
+    }
+    let interval = compared.shift_interval.filter(|_| compared.a.median.is_some())?;
+    Some(format!("{} to {}", format_signed(compared, interval.low), format_signed(compared, interval.high)))
 }
 
 pub(crate) fn format_p_value(compared: &MetricComparison) -> Option<String> {
@@ -279,9 +326,9 @@ pub(crate) fn format_p_value(compared: &MetricComparison) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use linkgauge_model::run::{AddedLatency, Run};
+    use linkgauge_model::run::{AddedLatency, CaseResult, PartResult, Run};
     use linkgauge_model::stats::Interval;
-    use linkgauge_model::verdict::{CompareOptions, compare};
+    use linkgauge_model::verdict::{CompareOptions, Pairing, compare};
 
     use super::render_comparison;
 
@@ -295,9 +342,10 @@ mod tests {
         case.figures.delivery.throughput_bps = Some(19e6);
         case.figures.added_latency =
             Some(AddedLatency { added_p50_ns: Some(added_ms * 1e6), ..AddedLatency::new(10_000_000, None) });
-        let around = |value: f64| Interval { low: value * 0.6, high: value * 1.4 };
-        case.figures.intervals.insert("throughput_bps".to_owned(), around(19e6));
-        case.figures.intervals.insert("added_p50_ns".to_owned(), around(added_ms * 1e6));
+        let around =
+            |value: f64, share: f64| Interval { low: value * (1.0 - share), high: value * (1.0 + share) };
+        case.figures.intervals.insert("throughput_bps".to_owned(), around(19e6, 0.02));
+        case.figures.intervals.insert("added_p50_ns".to_owned(), around(added_ms * 1e6, 0.4));
         run
     }
 
@@ -307,6 +355,53 @@ mod tests {
         let text = render_comparison(&comparison, &Default::default());
         let first = text.lines().take(2).collect::<Vec<_>>().join(" ");
         assert!(first.starts_with("BETTER: added latency 102.0 ms → 12.90 ms (-87.4 %"), "{text}");
-        assert!(text.contains("rate unchanged"), "{text}");
+        assert!(text.contains("rate unchanged (+0.0 %)"), "{text}");
+        // A large share of a small time.
+        let comparison = compare(&[transfer(0.1)], &[transfer(0.3)], &CompareOptions::default()).unwrap();
+        let text = render_comparison(&comparison, &Default::default());
+        assert!(text.contains("added latency unchanged (+200.0 µs)"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_called_unchanged() {
+        let comparison = compare(&[transfer(60.0)], &[transfer(80.0)], &CompareOptions::default()).unwrap();
+        let text = render_comparison(&comparison, &Default::default()).replace('\n', " ");
+        assert!(text.starts_with("UNCHANGED: rate 19.00 Mbit/s → 19.00 Mbit/s (+0.0 %"), "{text}");
+        assert!(text.contains("added latency not decidable (-27.7 % to +"), "{text}");
+        assert!(!text.contains("added latency unchanged"), "{text}");
+    }
+
+    #[test]
+    fn a_share_that_the_printed_figures_do_not_have_says_what_it_is_of() {
+        let run = |rates: [f64; 6]| {
+            let mut run = transfer(0.0);
+            let case = run.cases.remove(0);
+            let parts = rates.map(|rate| {
+                let mut part = case.figures.clone();
+                part.delivery.throughput_bps = Some(rate * 1e6);
+                PartResult::new(case.endpoint.as_str(), 1, part)
+            });
+            run.cases.push(CaseResult { repeats: parts.into(), ..case });
+            run
+        };
+        let options = CompareOptions {
+            pairing: Pairing::Interleaved,
+            metrics: vec!["rate".parse().unwrap()],
+            ..CompareOptions::default()
+        };
+        let line = |a: [f64; 6], b: [f64; 6]| {
+            let text =
+                render_comparison(&compare(&[run(a)], &[run(b)], &options).unwrap(), &Default::default());
+            text.replace('\n', " ")
+        };
+        let drifting = [10.0, 20.0, 40.0, 80.0, 160.0, 320.0];
+        let faster = drifting.map(|rate| rate * 1.5);
+        assert!(line(drifting, faster).contains("(+50.0 %, 95 % CI"), "{}", line(drifting, faster));
+        // Each pair but one is faster by half; the medians differ by less.
+        let text = line(drifting, [15.0, 30.0, 60.0, 20.0, 240.0, 480.0]);
+        assert!(
+            text.contains(" % in pairs, medians ") && text.contains("In pairs: the middle change"),
+            "{text}"
+        );
     }
 }

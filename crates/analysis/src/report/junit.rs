@@ -10,8 +10,9 @@ use linkgauge_model::run::{CaseResult, Run};
 
 pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let judged = run.cases.iter().flat_map(|case| &case.thresholds);
-    let failures = judged.clone().filter(|judged| !judged.passed).count();
-    let errors = run.cases.iter().filter(|case| !case.complete).count();
+    let failures = judged.clone().filter(|judged| !judged.passed && judged.is_measured()).count();
+    let not_measured = judged.clone().filter(|judged| !judged.is_measured()).count();
+    let errors = run.cases.iter().filter(|case| !case.complete).count() + not_measured;
     let tests = run.cases.len() + judged.count();
     let title = escape_xml(run.title.as_deref().unwrap_or("linkgauge"));
     let seconds = run.elapsed_ns as f64 / 1e9;
@@ -48,7 +49,8 @@ fn write_case_tests(case: &CaseResult, number: usize, out: &mut dyn io::Write) -
         if judged.passed {
             writeln!(out, "/>")?;
         } else {
-            writeln!(out, "><failure message=\"{}\"/></testcase>", escape_xml(&measured_text(judged)))?;
+            let element = if judged.is_measured() { "failure" } else { "error" };
+            writeln!(out, "><{element} message=\"{}\"/></testcase>", escape_xml(&measured_text(judged)))?;
         }
     }
     Ok(())

@@ -375,7 +375,7 @@ pub(crate) fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
 /// The range of the repetitions: `per run: 12.40 µs … 15.41 µs`; `None` with one repetition.
 pub(crate) fn per_run_text(case: &CaseResult) -> Option<String> {
     let metric = Metric::headline(case);
-    let values = case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures));
+    let values = case.repeats.iter().filter_map(|part| metric.value_of_part(case, &part.figures));
     let (low, high) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     let print = |value: f64| metric.unit().format(value);

@@ -26,7 +26,7 @@ use linkgauge_model::plan::{Direction, StopCondition};
 use linkgauge_model::run::{
     CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, FlowFigures,
     HostLoad, MTU_REPORTER_FACT, ONE_REPETITION_FACT, PATH_MTU_FACT, PartResult, Placement, RECEIVED_SERIES,
-    RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
+    RELIABLE_STREAM_FACT, RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
 };
 use linkgauge_model::sample::{Recorder, append_entries, set_queueing};
 use linkgauge_model::stats;
@@ -126,6 +126,9 @@ impl CaseAccumulator {
         if let Some(flow) = flows.first() {
             self.effective = flow.link.facts();
             self.effective.insert("framing".to_owned(), flow.link.caps().framing.name().into());
+            if self.case.is_reliable_stream() {
+                self.effective.insert(RELIABLE_STREAM_FACT.to_owned(), true.into());
+            }
         }
         if self.requested.get("pacing") != Some(&json!(self.case.load.pacing)) {
             self.effective.insert("pacing".to_owned(), json!(self.case.load.pacing));

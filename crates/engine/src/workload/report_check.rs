@@ -9,6 +9,7 @@ use super::{FlowReport, FlowResult, FlowRole, Load, ReceivedSeries, ServerReport
 use crate::link::{Caps, Framing};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::StopCondition;
+use linkgauge_model::units::{format_nanoseconds, format_number};
 
 /// Bytes that both systems and the network may buffer for one flow: more than twice the sum of Linux's largest defaults
 /// (`tcp_wmem`, `tcp_rmem`).
@@ -100,7 +101,11 @@ pub(crate) fn check_report(mut report: ServerReport, known: &LocalObservations) 
     if let Some(seconds) = report.cpu_seconds
         && !known.is_plausible_cpu_time(seconds)
     {
-        doubts.push(format!("{seconds} s of CPU time in {:?}", known.elapsed));
+        doubts.push(format!(
+            "{} s of CPU time in {}",
+            format_number(seconds),
+            format_nanoseconds(known.elapsed.as_nanos() as f64)
+        ));
         report.cpu_seconds = None;
     }
     CheckedReport { report, problems: doubts, is_rate_unknown }

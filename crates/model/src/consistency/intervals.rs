@@ -6,6 +6,7 @@ use super::{Contradiction, LeftOut};
 use crate::metric::LOSS_INTERVAL;
 use crate::run::{CaseResult, Distribution, Figures};
 use crate::stats::Interval;
+use crate::units::format_number;
 
 /// The rounding of an end that was computed as the logarithm of a ratio.
 const ROUNDING: f64 = 1e-9;
@@ -89,14 +90,16 @@ fn disorder(
     figure: Option<f64>,
     (least, most): (f64, f64),
 ) -> Option<String> {
-    let shown = format!("({low} to {high})");
+    let shown = format!("({} to {})", format_number(low), format_number(high));
     if !low.is_finite() || !high.is_finite() || low > high {
         return Some(format!("{shown} is none"));
     }
     let rounding = ROUNDING * low.abs().max(high.abs());
     if let Some(figure) = figure.filter(|figure| !(low - rounding..=high + rounding).contains(figure)) {
-        return Some(format!("{shown} does not hold its figure {figure}"));
+        return Some(format!("{shown} does not hold its figure {}", format_number(figure)));
     }
-    (low < least - rounding || high > most + rounding)
-        .then(|| format!("{shown} reaches beyond what is possible ({least} to {most})"))
+    (low < least - rounding || high > most + rounding).then(|| {
+        let [least, most] = [least, most].map(format_number);
+        format!("{shown} reaches beyond what is possible ({least} to {most})")
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::{CheckedFigures, Contradiction, FigurePlace, LeftOut};
 use crate::run::Figures;
-use crate::units::format_bit_rate;
+use crate::units::{format_bit_rate, format_number};
 
 /// Share by which two clocks may differ, and by which a rate may be rounded.
 const MAX_CLOCK_ERROR: f64 = 0.02;
@@ -27,7 +27,7 @@ pub(super) fn check(place: &FigurePlace, expected: &CheckedFigures) -> Vec<Contr
     for (suspect, rate, bytes) in ways {
         let Some(rate) = rate else { continue };
         if !is_count(rate) {
-            add(suspect, format!("a rate of {rate} bit/s"));
+            add(suspect, format!("a rate of {} bit/s", format_number(rate)));
         } else if let Some((bytes, elapsed_ns)) = bytes.zip(place.elapsed_ns)
             && let Some(text) = wrong_time(rate, bytes, elapsed_ns as f64 / 1e9, expected)
         {
@@ -35,10 +35,10 @@ pub(super) fn check(place: &FigurePlace, expected: &CheckedFigures) -> Vec<Contr
         }
     }
     if let Some(rate) = delivery.messages_per_second.filter(|rate| !is_count(*rate)) {
-        add(LeftOut::MessageRate, format!("{rate} messages per second"));
+        add(LeftOut::MessageRate, format!("{} messages per second", format_number(rate)));
     }
     if let Some(percent) = delivery.line_rate_percent.filter(|percent| !is_count(*percent)) {
-        add(LeftOut::LineRate, format!("{percent} % of the line rate"));
+        add(LeftOut::LineRate, format!("{} % of the line rate", format_number(percent)));
     }
     if let Some(flows) = flows {
         let means =
@@ -51,7 +51,7 @@ pub(super) fn check(place: &FigurePlace, expected: &CheckedFigures) -> Vec<Contr
     }
     let percent = tcp.and_then(|tcp| tcp.tcp_efficiency_percent);
     if let Some(percent) = percent.filter(|percent| !(0.0..=100.0).contains(percent)) {
-        add(LeftOut::Efficiency, format!("TCP efficiency of {percent} %"));
+        add(LeftOut::Efficiency, format!("TCP efficiency of {} %", format_number(percent)));
     }
     found
 }

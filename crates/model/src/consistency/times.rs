@@ -2,6 +2,7 @@
 
 use super::{Contradiction, LeftOut};
 use crate::run::{Distribution, Figures};
+use crate::units::{format_nanoseconds, format_number};
 
 /// The rounding of means to floating-point numbers.
 const ROUNDING: f64 = 1e-9;
@@ -92,14 +93,19 @@ fn disorder(times: &Distribution) -> Option<String> {
         return Some(format!("min {min} ns is above max {max} ns"));
     }
     if !(low..=high).contains(&mean) {
-        return Some(format!("mean {mean} ns is not between min {min} ns and max {max} ns"));
+        return Some(format!(
+            "mean {} is not between min {min} ns and max {max} ns",
+            format_nanoseconds(mean)
+        ));
     }
     if let Some(fastest) = times
         .mean_fastest_95_percent
         .filter(|fastest| !(low..=high.min(mean * (1.0 + ROUNDING))).contains(fastest))
     {
         return Some(format!(
-            "mean of the fastest 95 % {fastest} ns is not between min {min} ns and mean {mean} ns"
+            "mean of the fastest 95 % {} is not between min {min} ns and mean {}",
+            format_nanoseconds(fastest),
+            format_nanoseconds(mean)
         ));
     }
     percentile_disorder(times).or_else(|| share_disorder(times))
@@ -110,7 +116,8 @@ fn impossible_deviation(times: &Distribution) -> Option<String> {
     let Distribution { min, max, .. } = *times;
     let range = (max as f64 * (1.0 + ROUNDING) - min as f64 * (1.0 - ROUNDING)).max(0.0);
     let deviation = times.standard_deviation.filter(|deviation| !(0.0..=range).contains(deviation))?;
-    Some(format!("deviation {deviation} ns is not possible from {min} ns to {max} ns"))
+    let deviation = format_nanoseconds(deviation);
+    Some(format!("deviation {deviation} is not possible from {min} ns to {max} ns"))
 }
 
 fn percentile_disorder(times: &Distribution) -> Option<String> {
@@ -143,7 +150,7 @@ fn share_disorder(times: &Distribution) -> Option<String> {
     shares.sort_by(|a, b| a.0.total_cmp(&b.0));
     let is_share = |share: f64| (0.0..=1.0).contains(&share);
     if let Some((limit, share)) = shares.iter().find(|(_, share)| !is_share(*share)) {
-        return Some(format!("the share {share} later than {limit} ms is not from 0 to 1"));
+        return Some(format!("the share {} later than {limit} ms is not from 0 to 1", format_number(*share)));
     }
     let rises = shares.windows(2).find(|pair| pair[0].1 < pair[1].1)?;
     Some(format!("more were later than {} ms than later than {} ms", rises[1].0, rises[0].0))

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, de};
 
 use super::{Metric, MetricUnit, UnknownMetric};
-use crate::run::{CaseResult, ThresholdResult};
+use crate::run::{CaseResult, NOT_MEASURED, ThresholdResult};
 use crate::units;
 
 /// A limit that a figure of a case must meet.
@@ -150,7 +150,7 @@ impl Threshold {
             threshold: self.to_string(),
             measured: match measured {
                 Some(value) => self.metric.unit().format(value),
-                None => "not measured".to_owned(),
+                None => NOT_MEASURED.to_owned(),
             },
             passed: measured.is_some_and(|value| self.relation.holds(value, self.limit)),
         }

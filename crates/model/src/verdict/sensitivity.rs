@@ -63,7 +63,7 @@ fn from_deviation(deviation: f64, repetitions: usize, min_repetitions: usize) ->
 pub fn case_sensitivity(case: &CaseResult) -> Option<Sensitivity> {
     let metric = Metric::headline(case);
     let values: Vec<f64> =
-        case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect();
+        case.repeats.iter().filter_map(|part| metric.value_of_part(case, &part.figures)).collect();
     sensitivity(&[&values])
 }
 

@@ -30,8 +30,10 @@ impl SideFigures {
         SideFigures { values, runs, estimate }
     }
 
-    pub(super) fn median(&self) -> Option<f64> {
-        stats::median(&self.values)
+    /// The figure whose shift this test finds.
+    pub(super) fn middle(&self, test: ShiftTest) -> Option<f64> {
+        let estimate = self.estimate.filter(|_| test == ShiftTest::Intervals);
+        estimate.map(|estimate| estimate.value).or_else(|| stats::median(&self.values))
     }
 }
 
@@ -40,7 +42,7 @@ impl SideFigures {
 fn repetition_values(case: &CaseResult, metric: &Metric) -> Vec<f64> {
     match case.repeats.is_empty() || case.is_split() {
         true => metric.value_of_case(case).into_iter().collect(),
-        false => case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect(),
+        false => case.repeats.iter().filter_map(|part| metric.value_of_part(case, &part.figures)).collect(),
     }
 }
 

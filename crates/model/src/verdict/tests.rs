@@ -60,31 +60,34 @@ fn repetitions(seed: u64, factor: f64) -> Vec<f64> {
     log_normal(10, 0.02, seed).into_iter().map(|value| value * 1e6 * factor).collect()
 }
 
-/// The share of 1000 pairs, or of a part of them, with this verdict: 10 repetitions each, log-normal with a deviation of 2 %,
-/// with fixed seeds.
-fn share_of_verdicts(factor: f64, margin: f64, wanted: Verdict) -> f64 {
+/// Neither worse nor better.
+const NO_CHANGE: [Verdict; 2] = [Verdict::Unchanged, Verdict::NotDecidable];
+
+/// The share of 1000 pairs, or of a part of them, with one of these verdicts: 10 repetitions each, log-normal with a deviation
+/// of 2 %, with fixed seeds.
+fn share_of_verdicts(factor: f64, margin: f64, wanted: &[Verdict]) -> f64 {
     let options = CompareOptions { margin, ..CompareOptions::default() };
     let is = |seed: u64| {
-        compare_one(&repetitions(2 * seed, 1.0), &repetitions(2 * seed + 1, factor), &options).verdict
-            == wanted
+        let (a, b) = (repetitions(2 * seed, 1.0), repetitions(2 * seed + 1, factor));
+        wanted.contains(&compare_one(&a, &b, &options).verdict)
     };
     share(is)
 }
 
 #[test]
-fn no_shift_is_mostly_no_difference_shown() {
-    let right = share_of_verdicts(1.0, 0.05, Verdict::NoDifferenceShown);
+fn no_shift_is_mostly_no_change() {
+    let right = share_of_verdicts(1.0, 0.05, &NO_CHANGE);
     assert!(right >= 0.94, "{right}");
     // Without a margin only the test decides. Runs may differ as much as repetitions do, so it is wrong less than once in twenty.
-    let right = share_of_verdicts(1.0, 0.0, Verdict::NoDifferenceShown);
+    let right = share_of_verdicts(1.0, 0.0, &NO_CHANGE);
     assert!(right >= 0.94, "{right}");
 }
 
 #[test]
 fn a_shift_of_a_sixth_is_found() {
-    let found = share_of_verdicts(1.15, 0.05, Verdict::Worse);
+    let found = share_of_verdicts(1.15, 0.05, &[Verdict::Worse]);
     assert!(found >= 0.95, "{found}");
-    let found = share_of_verdicts(0.85, 0.05, Verdict::Better);
+    let found = share_of_verdicts(0.85, 0.05, &[Verdict::Better]);
     assert!(found >= 0.95, "{found}");
 }
 
@@ -92,7 +95,10 @@ fn a_shift_of_a_sixth_is_found() {
 fn certain_difference_within_the_margin_is_not_shown() {
     let (a, b) = ([100.0, 101.0, 102.0, 103.0, 104.0], [105.0, 106.0, 106.5, 106.7, 106.9]);
     let compared = compare_one(&a, &b, &CompareOptions::default());
-    assert!(compared.p.unwrap() < 0.01 && compared.verdict == Verdict::NoDifferenceShown);
+    // Its interval reaches beyond the margin.
+    assert!(compared.p.unwrap() < 0.01 && compared.verdict == Verdict::NotDecidable);
+    let wide = CompareOptions { margin: 0.1, ..CompareOptions::default() };
+    assert_eq!(compare_one(&a, &b, &wide).verdict, Verdict::Unchanged);
     assert_eq!(
         compare_one(&a, &b, &CompareOptions { margin: 0.0, ..CompareOptions::default() }).verdict,
         Verdict::Worse
@@ -101,8 +107,8 @@ fn certain_difference_within_the_margin_is_not_shown() {
 
 #[test]
 fn too_few_repetitions_give_no_verdict() {
-    assert_eq!(verdict_between(&[1.0, 1.0, 1.0], &[9.0; 10]), Verdict::TooFew);
-    assert_eq!(verdict_between(&[1.0; 10], &[9.0; 3]), Verdict::TooFew);
+    assert_eq!(verdict_between(&[1.0, 1.0, 1.0], &[9.0; 10]), Verdict::NotDecidable);
+    assert_eq!(verdict_between(&[1.0; 10], &[9.0; 3]), Verdict::NotDecidable);
     assert_eq!(verdict_between(&[1.0, 2.0, 3.0, 4.0], &[9.0, 10.0, 11.0, 12.0]), Verdict::Worse);
     // A run without repetitions is one value. Several runs are a set.
     let set = |values: &[f64]| values.iter().map(|value| run_with_medians(&[*value])).collect::<Vec<_>>();
@@ -115,7 +121,7 @@ fn too_few_repetitions_give_no_verdict() {
 fn unreached_percentiles_rank_slowest() {
     let lost = [f64::INFINITY; 5];
     assert_eq!(verdict_between(&[1e6, 1.1e6, 1.2e6, 1.3e6, 1.4e6], &lost), Verdict::Worse);
-    assert_eq!(verdict_between(&lost, &lost), Verdict::NoDifferenceShown);
+    assert_eq!(verdict_between(&lost, &lost), Verdict::Unchanged);
     let json = serde_json::to_string(&compare_one(&[1e6; 5], &lost, &CompareOptions::default())).unwrap();
     assert!(json.contains("\"median\":null"), "{json}");
 }
@@ -192,7 +198,7 @@ fn runs_that_differ_as_much_as_repetitions_are_rarely_called_different() {
     let wrong = share(|seed| {
         let levels = log_normal(2, 0.02, 5000 + seed);
         let [a, b] = [0, 1].map(|side| repetitions(2 * seed + side, levels[side as usize]));
-        compare_one(&a, &b, &options).verdict != Verdict::NoDifferenceShown
+        !NO_CHANGE.contains(&compare_one(&a, &b, &options).verdict)
     });
     assert!(wrong <= 0.06, "{wrong}");
     // The ranks of repetitions, which do not know that, would be wrong in most pairs.
@@ -234,18 +240,15 @@ fn a_change_of_the_queue_alone_is_found_in_single_runs() {
     };
     let queue = transfer(19e6, 102.0);
     let verdicts = |rate, added| vec![("rate".to_owned(), rate), ("added_p50".to_owned(), added)];
-    assert_eq!(
-        between(&queue, &transfer(19.1e6, 12.9)),
-        verdicts(Verdict::NoDifferenceShown, Verdict::Better)
-    );
+    assert_eq!(between(&queue, &transfer(19.1e6, 12.9)), verdicts(Verdict::Unchanged, Verdict::Better));
     assert_eq!(
         between(&transfer(19e6, 6.5), &transfer(19.1e6, 82.9)),
-        verdicts(Verdict::NoDifferenceShown, Verdict::Worse)
+        verdicts(Verdict::Unchanged, Verdict::Worse)
     );
-    assert_eq!(between(&queue, &transfer(15e6, 95.0)), verdicts(Verdict::Worse, Verdict::NoDifferenceShown));
+    assert_eq!(between(&queue, &transfer(15e6, 95.0)), verdicts(Verdict::Worse, Verdict::NotDecidable));
     // Small beside the round trip of the idle link, however clear: 0.1 ms of 10 ms.
     let [fast, faster] = [transfer(19e6, 0.2), transfer(19e6, 0.01)];
-    assert_eq!(between(&fast, &faster)[1].1, Verdict::NoDifferenceShown);
+    assert_eq!(between(&fast, &faster)[1].1, Verdict::Unchanged);
 }
 
 #[test]
@@ -268,14 +271,14 @@ fn pairs_show_a_shift_that_a_common_drift_hides() {
     let a: Vec<f64> = repetitions(1, 1.0).iter().enumerate().map(|(i, value)| value * drift(i)).collect();
     let b: Vec<f64> = repetitions(2, 1.1).iter().enumerate().map(|(i, value)| value * drift(i)).collect();
     let paired = CompareOptions { pairing: Pairing::Interleaved, ..CompareOptions::default() };
-    assert_eq!(verdict_between(&a, &b), Verdict::NoDifferenceShown);
+    assert_eq!(verdict_between(&a, &b), Verdict::NotDecidable);
     let compared = compare_one(&a, &b, &paired);
     assert_eq!(
         (compared.verdict, compared.test, compared.p),
         (Verdict::Worse, ShiftTest::SignedRank, Some(0.001953125))
     );
     // 5 pairs are too few, and lists of different lengths have no pairs.
-    assert_eq!(compare_one(&a[..5], &b[..5], &paired).verdict, Verdict::TooFew);
+    assert_eq!(compare_one(&a[..5], &b[..5], &paired).verdict, Verdict::NotDecidable);
     assert_eq!(compare_one(&a, &b[..9], &paired).test, ShiftTest::Intervals);
     // A percentile that B never reaches is slower.
     let lost = compare_one(&a, &[f64::INFINITY; 10], &paired);
@@ -287,8 +290,25 @@ fn equal_pairs_are_mostly_no_difference() {
     let options = CompareOptions { margin: 0.0, pairing: Pairing::Interleaved, ..CompareOptions::default() };
     let right = share(|seed| {
         let (a, b) = (repetitions(2 * seed, 1.0), repetitions(2 * seed + 1, 1.0));
-        compare_one(&a, &b, &options).verdict == Verdict::NoDifferenceShown
+        NO_CHANGE.contains(&compare_one(&a, &b, &options).verdict)
     });
     // The largest level of 10 pairs below 5 % is 4.9 %.
     assert!((0.93..=0.97).contains(&right), "{right}");
+}
+
+#[test]
+fn a_figure_is_unchanged_only_if_its_interval_lies_within_the_margin() {
+    // Far apart, and known so badly that nothing follows.
+    let wide = [10.0, 90.0, 20.0, 400.0, 15.0, 160.0].map(|value| value * 1e6);
+    let far = wide.map(|value| value * 3.0);
+    let paired = CompareOptions { pairing: Pairing::Interleaved, ..CompareOptions::default() };
+    let noisy = compare_one(&wide, &[wide[3], wide[0], wide[5], far[1], far[4], far[2]], &paired);
+    assert!(noisy.relative_shift.unwrap() > 0.5 && noisy.relative_shift_interval.unwrap().low < 0.0);
+    assert_eq!(noisy.verdict, Verdict::NotDecidable);
+    let same = compare_one(&[1e6; 6], &[1.001e6; 6], &paired);
+    assert_eq!((same.verdict, same.is_shown_in_units), (Verdict::Unchanged, false));
+    // The share is large, the time is not: 0.2 ms of 10 ms.
+    let small = compare_runs(&transfer(19e6, 0.1), &transfer(19e6, 0.3)).unwrap();
+    assert!(small.cases[1].relative_shift.unwrap() > 1.0);
+    assert_eq!((small.cases[1].verdict, small.cases[1].is_shown_in_units), (Verdict::Unchanged, true));
 }

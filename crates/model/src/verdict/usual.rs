@@ -44,7 +44,7 @@ pub fn correct_intervals(case: &mut CaseResult, earlier: impl Fn(&CaseResult, &M
         let Some(value) = metric.value_of_case(case) else { continue };
         let values = earlier(case, &metric);
         let repetitions: Vec<f64> =
-            case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect();
+            case.repeats.iter().filter_map(|part| metric.value_of_part(case, &part.figures)).collect();
         let within_run = case.figures.within_run_intervals.get(&name).copied();
         let error = stats::error_interval(value, &repetitions).or(within_run);
         let corrected = stats::interval_with_earlier_runs(interval, value, error, &values);

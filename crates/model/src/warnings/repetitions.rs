@@ -7,8 +7,11 @@ use crate::stats::{Group, separate_groups};
 /// Repetitions that fall into groups, for example by the CPUs that the system gives to both ends.
 pub fn groups(case: &CaseResult) -> Option<Warning> {
     let metric = Metric::headline(case);
-    let parts: Vec<(f64, &PartResult)> =
-        case.repeats.iter().filter_map(|part| Some((metric.value_of_part(&part.figures)?, part))).collect();
+    let parts: Vec<(f64, &PartResult)> = case
+        .repeats
+        .iter()
+        .filter_map(|part| Some((metric.value_of_part(case, &part.figures)?, part)))
+        .collect();
     let groups = separate_groups(&parts.iter().map(|(value, _)| *value).collect::<Vec<f64>>());
     let print = |value: f64| metric.unit().format(value);
     let text = |group: &Group| {

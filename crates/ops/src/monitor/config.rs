@@ -19,7 +19,7 @@ use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
-use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
+use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_number, format_period};
 
 pub use error::ConfigError;
 
@@ -118,7 +118,9 @@ impl Watch {
     /// What is measured and how often, for people.
     pub fn describe(&self) -> String {
         match self.schedule {
-            WatchSchedule::Continuous { per_second } => format!("{per_second} probes per second"),
+            WatchSchedule::Continuous { per_second } => {
+                format!("{} probes per second", format_number(per_second))
+            }
             WatchSchedule::Every(period) => {
                 format!("{} every {}", self.case.workload, format_period(period))
             }
@@ -458,7 +460,8 @@ fn check(watch: &Watch) -> Result<(), ConfigError> {
             let needed = 2.0 * f64::from(bytes) * per_second * 86_400.0;
             match watch.bytes_per_day {
                 Some(limit) if needed > limit as f64 => Err(unfit(format!(
-                    "probes of {bytes} B at {per_second}/s move {needed:.0} B a day, and bytes-per-day is {limit}: lower the rate"
+                    "probes of {bytes} B at {}/s move {needed:.0} B a day, and bytes-per-day is {limit}: lower the rate",
+                    format_number(per_second)
                 ))),
                 _ => Ok(()),
             }

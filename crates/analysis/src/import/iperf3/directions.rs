@@ -4,6 +4,7 @@
 //! datagrams are separate for sender and receiver since about 3.2, and counts of an omitted start since 3.16. Counts may be
 //! negative or wrapped, for example after duplicates: no loss is known then.
 
+use linkgauge_model::units::format_number;
 use serde_json::Value;
 
 /// A sum of an interval, of a stream or of the whole test, as in the file. What the file lacks, or what is no such number, is absent.
@@ -267,7 +268,8 @@ fn impossible_bytes(sum: &PacketSum) -> Option<String> {
 fn wrong_rate(sum: &PacketSum) -> Option<String> {
     let rate = sum.bits_per_second.filter(|_| sum.has_wrong_rate())?;
     let bytes = sum.bytes.unwrap_or(0);
-    Some(format!("{rate} bit/s for {bytes} bytes in {} s, so the rate is left out", sum.seconds))
+    let [rate, seconds] = [rate, sum.seconds].map(format_number);
+    Some(format!("{rate} bit/s for {bytes} bytes in {seconds} s, so the rate is left out"))
 }
 
 fn impossible_loss(sum: &PacketSum) -> Option<String> {
@@ -407,6 +409,6 @@ mod tests {
         };
         let way = direction_sums(&wrong, Some(&wrong)).result().unwrap();
         assert_eq!((way.throughput_bps, way.delivered_bytes), (None, Some(1_000_000)));
-        assert!(way.impossible.unwrap().contains("1000000000 bit/s for 1000000 bytes in 2 s"));
+        assert!(way.impossible.unwrap().contains("1 000 000 000 bit/s for 1000000 bytes in 2 s"));
     }
 }

@@ -18,6 +18,7 @@ use crate::workload::{Load, MovedBytes, ServerReport};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Pacing;
+use linkgauge_model::units::format_number;
 
 /// What the server granted.
 pub(super) struct GrantedPlan {
@@ -35,11 +36,13 @@ fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -
     {
         return Ok(());
     }
-    let requested = requested.map_or_else(|| "no rate was".to_owned(), |rate| format!("{rate:?} were"));
+    let requested =
+        requested.map_or_else(|| "no rate was".to_owned(), |rate| format!("{} were", format_number(rate)));
     Err(ProtocolError::unexpected_reply(
         endpoint,
         format!(
-            "the server grants {per_second:?} messages/s where {requested} requested: use the same version of linkgauge on both hosts"
+            "the server grants {} messages/s where {requested} requested: use the same version of linkgauge on both hosts",
+            format_number(per_second)
         ),
     ))
 }
