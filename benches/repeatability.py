@@ -3,7 +3,7 @@
 For every setting the same command runs REPEAT times on loopback, quiet and with one CPU kept half busy by
 another program. Printed for each figure: in how many runs the 95 % interval held the median of all runs,
 how many had none, the median width of the interval in proportion to the range of the central 95 % of all
-runs, and that range.
+runs, its share of the figure, and that range.
 
 --path shaper and --path tbf measure transfers of 2 s in each direction, quiet, behind `lab shaper`, and behind
 a token bucket of the kernel (tbf) on the loopback device of a network namespace of its own.
@@ -61,9 +61,10 @@ def summary(label, cases, group, name):
     held = sum(one["low"] <= middle <= one["high"] for one in found)
     widths = [one["high"] - one["low"] for one in found]
     width = statistics.median(widths) / (high - low) if widths and high > low else float("nan")
+    share = f"{100 * statistics.median(widths) / middle:.1f} %" if widths and middle else "–"
     scale, text = unit(group)
     spread = f"{low / scale:.1f} … {high / scale:.1f} {text}"
-    print(f"| {label} | {what} | {held} of {len(found)} | {len(pairs) - len(found)} | {width:.2f} | {spread} |", flush=True)
+    print(f"| {label} | {what} | {held} of {len(found)} | {len(pairs) - len(found)} | {width:.2f} | {share} | {spread} |", flush=True)
 
 
 def cases_of(options, command, label):
@@ -108,7 +109,7 @@ def main():
     options = parser.parse_args()
     if options.path == "tbf" and IN_NAMESPACE not in os.environ:
         enter_namespace()
-    print("| command | figure | held | no interval | width ÷ spread | 95 % of the runs |\n|---|---|---|---|---|---|")
+    print("| command | figure | held | no interval | width ÷ spread | width ÷ figure | 95 % of the runs |\n|---|---|---|---|---|---|---|")
     half_busy = [sys.executable, "-c", HALF_BUSY, options.cpus.split(",")[-1], str(os.getpid())]
     with contextlib.ExitStack() as programs:
         server = programs.enter_context(common.Server([options.binary, "serve", "tcp://127.0.0.1:0"]))

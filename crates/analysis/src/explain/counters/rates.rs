@@ -280,7 +280,7 @@ fn queue_ratio(sender: &Sender) -> Option<f64> {
 }
 
 /// Segments that a token bucket drops: the first ones pass, then the rate falls although no queue grows, and more data are on
-/// their way than a loss-based congestion control would have with so many losses elsewhere.
+/// their way than a loss-based congestion control would have with this share of losses elsewhere.
 fn policer(sender: &Sender, case: &CaseResult) -> Option<CountedCause> {
     let sent = sender.count("tcp_sent_segments").filter(|sent| *sent > 0.0)?;
     let losses = sender.count("tcp_retransmitted_segments")? / sent;

@@ -263,7 +263,7 @@ fn the_finding_reads_as_text() {
 }
 
 #[test]
-fn a_policer_is_told_from_losses_of_the_path() {
+fn a_policer_is_separated_from_losses_of_the_path() {
     use linkgauge_model::run::SeriesEntry;
     let series = |bytes: &[u64]| {
         let entry =
@@ -284,7 +284,7 @@ fn a_policer_is_told_from_losses_of_the_path() {
         "{}",
         found[0].evidence
     );
-    // A steady rate with as many losses, and a rate that fell with the window of so many losses.
+    // A steady rate with as many losses, and a window that these losses explain.
     let mut steady = policed.clone();
     steady.series = series(&[300_000; 8]);
     assert_ne!(ids(&steady).first(), Some(&"policed_rate"));

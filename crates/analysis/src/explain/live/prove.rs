@@ -146,7 +146,7 @@ pub(super) fn trials_that_fit(time: Duration, median: Duration) -> usize {
     blocks_of(ROUNDS).saturating_sub(1).max(blocks_of(MIN_ROUNDS).saturating_sub(1).min(1))
 }
 
-/// The time into which so many trials fit.
+/// The time into which this number of trials fits.
 pub(super) fn time_for(trials: usize, median: Duration) -> Duration {
     shortest_block(median).saturating_mul((ROUNDS * (trials + 1)) as u32)
 }

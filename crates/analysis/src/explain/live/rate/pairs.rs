@@ -207,7 +207,7 @@ fn tests_that_fit(time: Duration, setup: Duration) -> usize {
     tests_in(ENOUGH_ROUNDS).max(tests_in(MIN_ROUNDS).min(1))
 }
 
-/// The time into which a proof of so many tests fits.
+/// The time into which a proof of this number of tests fits.
 fn time_for(tests: usize, setup: Duration) -> Duration {
     (MIN_BLOCK_TIME + setup).saturating_mul((ENOUGH_ROUNDS * (tests + 1)) as u32)
 }
