@@ -11,7 +11,7 @@ mod series;
 use std::io;
 
 use super::ReportOptions;
-use super::wording::{line_limit_bps, line_time_ns, printable};
+use super::wording::{line_time_ns, printable};
 use linkgauge_model::run::{CaseResult, CpuUse, Distribution, Figures, NUMBERS, PartResult, ReadNumber, Run};
 use linkgauge_model::spreadsheet::escape_formula;
 use linkgauge_model::stats::Interval;
@@ -153,9 +153,6 @@ static WHOLE_COLUMNS: &[CsvColumn] = &[
     }),
     column("throughput_high_bps", "upper end of the 95 % interval of the throughput", |row| {
         format_number(row.interval("throughput_bps").map(|of| of.high))
-    }),
-    column("line_max_payload_bps", "payload that the lines of all ports can carry", |row| {
-        format_number(line_limit_bps(row.case))
     }),
     column("line_transmission_ns", "time of a message on the line, both ways", |row| {
         format_number(line_time_ns(row.case))

@@ -174,7 +174,7 @@ fn foreign_texts_are_no_formulas() {
 fn columns_are_few_unique_and_described() {
     for (table, columns) in csv_tables() {
         let names: BTreeSet<&str> = columns.iter().map(|(name, _)| *name).collect();
-        assert!(names.len() == columns.len() && columns.len() <= 64, "{table}: {} columns", columns.len());
+        assert!(names.len() == columns.len() && columns.len() <= 60, "{table}: {} columns", columns.len());
         assert!(columns.iter().all(|(_, meaning)| !meaning.is_empty()), "{table}: {columns:?}");
     }
     for run in sample_runs::all_samples() {
