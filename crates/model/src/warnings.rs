@@ -340,10 +340,31 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
     (missed * 100 > sent).then(|| {
         Warning::new(
             WarningCode::MissedSends,
-            format!("{missed} of {} left more than one period late", format_plural(sent, "message")),
-            "the rate is higher than this machine or link supports; the response time includes the delay",
+            format!(
+                "{} left more than one period late, or not at all ({sent} sent)",
+                format_plural(missed, "message")
+            ),
+            match lacks_numbers(case) {
+                true => {
+                    "messages as short as these have too few numbers for those that are lost or on their way at once: \
+                     use --size 8"
+                }
+                false => "the rate is higher than this machine or link supports; the response time includes the delay",
+            },
         )
     })
+}
+
+/// Whether the requests that were lost or in flight within a timeout may have had all numbers of their messages.
+fn lacks_numbers(case: &CaseResult) -> bool {
+    let read = |per_second: Option<&Value>| per_second.and_then(Value::as_f64);
+    let per_second = read(case.pacing().and_then(|pacing| pacing.get("per_second")));
+    let timeout = read(case.requested.get("timeout_ns"));
+    let (Some(per_second), Some(timeout_ns)) = (per_second, timeout) else { return false };
+    let numbers = 256f64.powf(case.message_bytes.min(8).into());
+    let slowest_ns = case.figures.times.latency_ns.as_ref().map_or(0.0, |times| times.max as f64);
+    let longest_ns = if case.figures.counts.lost > 0 { 2.0 * timeout_ns } else { slowest_ns };
+    case.workload == "latency" && per_second * longest_ns / 1e9 > numbers
 }
 
 fn few_samples(case: &CaseResult) -> Option<Warning> {
@@ -573,6 +594,23 @@ mod tests {
         assert!(default_rate(&case).is_some());
         case.direction = Direction::Receive;
         assert!(default_rate(&case).is_none(), "the server chose another rate");
+    }
+
+    #[test]
+    fn a_late_schedule_names_the_numbers_of_short_messages() {
+        let mut case = crate::run::sample_runs::full().cases.remove(0);
+        case.workload = "latency".to_owned();
+        case.effective.remove("pacing");
+        case.requested
+            .insert("pacing".to_owned(), serde_json::json!({ "kind": "fixed", "per_second": 500.0 }));
+        case.requested.insert("timeout_ns".to_owned(), serde_json::json!(1_000_000_000));
+        (case.figures.counts.sent, case.figures.counts.missed_sends) = (1024, 1476);
+        for (bytes, lost, names_numbers) in [(1, 10, true), (1, 0, false), (2, 10, false), (8, 10, false)] {
+            (case.message_bytes, case.figures.counts.lost) = (bytes, lost);
+            let Warning { text, remedy, .. } = missed_sends(&case).unwrap();
+            assert_eq!(text, "1 476 messages left more than one period late, or not at all (1024 sent)");
+            assert_eq!(remedy.contains("--size 8"), names_numbers, "{bytes} {lost} {remedy}");
+        }
     }
 
     #[test]

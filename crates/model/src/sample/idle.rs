@@ -220,6 +220,23 @@ impl Recorder {
         }
         self.of_period(period).record_reply(sample, bytes);
     }
+
+    /// The same where replies may overtake each other: the jitter compares the round trip with those of the requests just before
+    /// and just after it, as far as they have their reply.
+    #[inline]
+    pub fn record_reply_beside(
+        &mut self,
+        neighbours_ns: [Option<u64>; 2],
+        period: ProbePeriod,
+        sample: Sample,
+        bytes: u64,
+    ) {
+        let latency_ns = sample.service_ns();
+        let times = &mut self.of_period(period).service_times;
+        times.record_gap();
+        neighbours_ns.into_iter().flatten().for_each(|other| times.record_difference(latency_ns, other));
+        self.record_reply_in(period, sample, bytes);
+    }
 }
 
 #[cfg(test)]

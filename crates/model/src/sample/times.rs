@@ -139,6 +139,12 @@ impl TimeSamples {
         self.jitter.gap();
     }
 
+    /// Records the difference of two consecutive times for the jitter.
+    #[inline]
+    pub(crate) fn record_difference(&mut self, one_ns: u64, other_ns: u64) {
+        self.jitter.add_difference(one_ns.abs_diff(other_ns) as f64);
+    }
+
     /// Adds the times of another collection.
     pub fn merge(&mut self, other: &TimeSamples) {
         let is_few = self.first_times.len() + other.first_times.len() <= MAX_EXACT_SAMPLES;

@@ -20,9 +20,14 @@ impl Jitter {
     /// Adds the next delay, which must be finite.
     pub fn add(&mut self, delay: f64) {
         if let Some(previous) = self.previous.replace(delay) {
-            self.differences += 1;
-            self.sum.add((delay - previous).abs());
+            self.add_difference((delay - previous).abs());
         }
+    }
+
+    /// Adds the absolute difference of two consecutive delays.
+    pub(crate) fn add_difference(&mut self, difference: f64) {
+        self.differences += 1;
+        self.sum.add(difference);
     }
 
     /// A request was lost here: the delays before and after it are not consecutive, and their difference is

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::outgoing::{LateReplies, OutgoingRequest};
 use super::stages::StageTracker;
-use super::window::{RequestSlot, RequestState, RequestWindow};
+use super::window::{RequestSlot, RequestState, RequestWindow, WindowSize};
 use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, prefetch};
@@ -14,7 +14,6 @@ use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
 use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
-use linkgauge_model::plan::Pacing;
 use linkgauge_model::sample::{
     ProbePeriod, Recorder, ReplyEventKind, Sample, StageTimes, StampedEnds, event_ns,
 };
@@ -36,6 +35,14 @@ const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// Requests of a schedule that may be in flight after a stall, as a multiple of those that usually are.
 const BURST_FACTOR: f64 = 8.0;
 
+/// A round trip that is not recorded yet.
+struct UnrecordedSample {
+    sample: Sample,
+    period: ProbePeriod,
+    /// Latencies of the requests just before and after it.
+    neighbours_ns: [Option<u64>; 2],
+}
+
 /// What is wrong with a reply that has a valid number.
 #[derive(Debug, Clone, Copy)]
 struct Corruption {
@@ -46,15 +53,18 @@ struct Corruption {
 }
 
 /// Requests that may be in flight, if replies identify them.
-fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
-    match load.pacing {
-        Pacing::Closed | Pacing::ThinkTime { .. } => 1,
-        _ => Alphabet::from_caps(caps)
-            .max_distinguishable(load.message_bytes as usize)
-            .min(MAX_OUTSTANDING_REQUESTS)
-            .min(if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { u64::MAX })
-            .min(outstanding_by_rate(load)),
+fn window_size(load: &Load, caps: &Caps, is_numbered: bool) -> WindowSize {
+    let min_tracked = min_tracked_requests(load);
+    if !is_numbered || load.pacing.per_second().is_none() {
+        return WindowSize { max_outstanding: 1, min_tracked, numbers: None };
     }
+    let needed = outstanding_by_rate(load);
+    let distinguishable = Alphabet::from_caps(caps).max_distinguishable(load.message_bytes as usize);
+    let is_short = distinguishable < needed && distinguishable <= 2 * MAX_OUTSTANDING_REQUESTS;
+    let numbers = is_short.then_some(2 * distinguishable);
+    let most = if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { MAX_OUTSTANDING_REQUESTS };
+    let max_outstanding = needed.min(most).min(numbers.unwrap_or(distinguishable));
+    WindowSize { max_outstanding, min_tracked, numbers }
 }
 
 /// More requests than a schedule has in flight, even in bursts: they expire after the timeout.
@@ -101,6 +111,8 @@ pub struct Pinger {
     is_first_measured: bool,
     is_closed: bool,
     is_refused: bool,
+    /// No further request is due.
+    is_over: bool,
     /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
     unanswered: Option<u64>,
     window: RequestWindow,
@@ -111,7 +123,7 @@ pub struct Pinger {
     batch: Batch,
     phases: PhaseTracker,
     /// Recorded while the next reply is in flight, so that recording is not part of any latency.
-    unrecorded_sample: Option<(Sample, ProbePeriod)>,
+    unrecorded_sample: Option<UnrecordedSample>,
     payload_bytes: u64,
     recorder: Recorder,
 }
@@ -146,7 +158,7 @@ impl Pinger {
         }
         let stages = track_stages(codec.as_ref(), load, caps, &mut recorder);
         let numbered = codec.has_sequence_numbers();
-        let window = if numbered { max_outstanding_requests(load, caps) } else { 1 };
+        let window = window_size(load, caps, numbered);
         let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
         let phases = PhaseTracker::new(load.warm_up, load.stop);
         Pinger {
@@ -159,7 +171,7 @@ impl Pinger {
             payload_bytes: u64::from(load.message_bytes),
             recorder,
             tuning: Some(Box::new(load.tuning())),
-            window: RequestWindow::new(window, min_tracked_requests(load)),
+            window: RequestWindow::new(window),
             outgoing: OutgoingRequest::new(caps.framing),
             late_replies: LateReplies::new(numbered),
             connection: load
@@ -167,9 +179,12 @@ impl Pinger {
                 .map(|most| Box::new(RequestsPerConnection::new(most.get()))),
             is_closed: false,
             is_refused: false,
+            is_over: false,
             batch: new_batch(load, caps),
             // Without a time limit each request would take a full timeout.
-            unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
+            unanswered: (caps.is_serial_device()
+                || window.max_outstanding == 1 && load.stop.time_ns.is_none())
+            .then_some(0),
             unrecorded_sample: None,
             stages,
         }
@@ -197,7 +212,8 @@ impl Pinger {
 
     /// Records overdue requests as lost.
     fn expire_requests(&mut self, now: Time) {
-        while let Some((sequence, lost)) = self.window.expire_next(now, self.timeout) {
+        while let Some(lost) = self.window.expire_next(now, self.timeout) {
+            let sequence = lost.sequence();
             if lost.is_measured {
                 self.recorder.end_request_in(lost.period);
                 let recorder = self.recorder.of_period(lost.period);
@@ -205,7 +221,7 @@ impl Pinger {
                 recorder.record_missed_frame(sequence, lost.intended);
                 recorder.note(sequence, ReplyEventKind::Lost, event_ns(self.timeout));
             }
-            self.codec.abandon(sequence);
+            self.codec.abandon(lost.number);
             self.unanswered = self.unanswered.map(|unanswered| unanswered + 1);
             self.late_replies.expect_until(now + self.timeout);
         }
@@ -227,32 +243,37 @@ impl Pinger {
     }
 
     fn record_pending(&mut self) {
-        if let Some((sample, period)) = self.unrecorded_sample.take() {
-            self.recorder.record_reply_in(period, sample, self.payload_bytes);
+        if let Some(UnrecordedSample { sample, period, neighbours_ns }) = self.unrecorded_sample.take() {
+            self.recorder.record_reply_beside(neighbours_ns, period, sample, self.payload_bytes);
         }
     }
 
-    /// Records the reply to `sequence`, which arrived from the device at `arrived`, if that is known.
-    fn record_reply(&mut self, sequence: u64, corruption: Corruption, arrived: Option<Time>, now: Time) {
-        if !self.window.is_tracked(sequence) {
+    /// Records the reply to `number`, which arrived from the device at `arrived`, if that is known.
+    fn record_reply(&mut self, number: u64, corruption: Corruption, arrived: Option<Time>, now: Time) {
+        let Some(slot) = self.window.find(number) else {
             let is_measuring = u64::from(self.is_measuring());
-            match self.window.is_ahead(sequence) {
+            match self.window.is_ahead(number) {
                 true => self.recorder.counts.early += is_measuring,
                 false => self.recorder.counts.corrupt_messages += is_measuring,
             }
             return;
-        }
-        let reordered = self.window.is_overtaken(sequence);
-        let RequestSlot { intended, sent, state, is_measured, period } = *self.window.slot(sequence);
+        };
+        let RequestSlot { number, intended, sent, state, is_measured, period, .. } = *slot;
+        let sequence = slot.sequence();
+        let sample = Sample { sequence, intended, sent, received: now };
+        let reordered = self.window.is_overtaken(number);
+        let mut neighbours_ns = [None; 2];
         match state {
             RequestState::Lost => {
                 self.late_replies.expect_until(now);
-                self.window.mark_late(sequence);
+                // A further one is a duplicate.
+                self.window.find(number).iter_mut().for_each(|slot| slot.state = RequestState::Received);
             }
-            RequestState::Waiting => self.window.mark_received(sequence),
+            RequestState::Waiting => {
+                neighbours_ns = self.window.mark_received(number, sample.service_ns());
+            }
             RequestState::Received => {}
         }
-        let sample = Sample { sequence, intended, sent, received: now };
         if !is_measured {
             return;
         }
@@ -273,17 +294,33 @@ impl Pinger {
                 counts.corrupt_messages += corruption.messages;
                 self.recorder.end_request_in(period);
                 self.record_pending();
-                self.unrecorded_sample = Some((sample, period));
+                self.unrecorded_sample = Some(UnrecordedSample { sample, period, neighbours_ns });
                 if let Some(stages) = self.codec.server_timestamps() {
                     self.recorder.record_server_timestamps(sample, stages);
                 }
                 if let (Some(tracker), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
-                    tracker.on_reply(sample, arrived, self.codec.reply_stages(), times);
+                    let numbered = Sample { sequence: number, ..sample };
+                    tracker.on_reply(numbered, arrived, self.codec.reply_stages(), times);
                 }
             }
             RequestState::Lost => counts.late += 1,
             RequestState::Received => counts.duplicate += 1,
         }
+    }
+
+    /// No request follows. Counts those that were due until the end of the measurement and are still not sent. One may be due just at the end.
+    fn end_schedule(&mut self, now: Time) {
+        self.outgoing.end();
+        let end = self.phases.time_limit();
+        if std::mem::replace(&mut self.is_over, true) || self.schedule.is_closed_loop() || now < end {
+            return;
+        }
+        let mut unsent = 0;
+        while self.schedule.due(end) < end {
+            unsent += 1;
+            self.schedule.advance();
+        }
+        self.recorder.counts.missed_sends += if unsent > 1 { unsent } else { 0 };
     }
 }
 
@@ -315,19 +352,19 @@ impl Party for Pinger {
         if !self.outgoing.is_begun() {
             let phase = self.advance_phase(now);
             if phase == Phase::Finished {
-                self.outgoing.end();
+                self.end_schedule(now);
                 if self.window.is_empty() {
                     return Step::Done;
                 }
             }
+            let is_full = self.window.is_full(now, self.timeout);
             // The pause before a request begins with the reply to the previous one.
-            let due = if self.window.is_full() { now } else { self.schedule.due(now) };
+            let due = if is_full { now } else { self.schedule.due(now) };
             let is_used_up = self.connection.as_deref().is_some_and(RequestsPerConnection::is_used_up);
             // A connection is closed when its last reply has arrived.
-            let is_blocked =
-                phase == Phase::Finished || self.window.is_full() || is_used_up && !self.window.is_empty();
+            let is_blocked = phase == Phase::Finished || is_full || is_used_up && !self.window.is_empty();
             if is_blocked || due > now && !self.window.is_empty() {
-                let expiry = self.window.next_expiry(self.timeout);
+                let expiry = self.window.next_change(self.timeout, is_full && phase != Phase::Finished);
                 let until = if is_blocked { expiry } else { due.min(expiry) };
                 return Step::Receive { into: &mut self.batch, until };
             }
@@ -345,7 +382,7 @@ impl Party for Pinger {
             }
         }
         self.codec.set_time(now);
-        let request = self.codec.encode_request(self.window.next_sequence());
+        let request = self.codec.encode_request(self.window.next_number());
         Step::Send { bytes: self.outgoing.next_part(request), message: request.len() }
     }
 
@@ -365,13 +402,12 @@ impl Party for Pinger {
                     log.begin(self.window.next_sequence());
                 }
             }
-            let state = RequestState::Waiting;
-            self.window.begin_request(RequestSlot { intended, sent: at, state, is_measured, period });
+            self.window.begin_request(intended, at, is_measured, period);
         }
         if self.outgoing.mark_sent(bytes, at) {
-            let RequestSlot { period, is_measured, .. } = *self.window.advance();
+            let RequestSlot { number, period, is_measured, .. } = *self.window.advance();
             if let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
-                stages.on_sent(self.window.next_sequence() - 1, is_measured, times);
+                stages.on_sent(number, is_measured, times);
             }
             if is_measured {
                 self.recorder.begin_request_in(period);
@@ -485,16 +521,12 @@ impl Party for Pinger {
             stages.finish(times);
         }
         self.recorder.finish();
-        for sequence in self.window.outstanding() {
-            let slot = *self.window.slot(sequence);
-            if !slot.is_measured || slot.state != RequestState::Waiting {
-                continue;
-            }
+        for slot in self.window.in_flight().filter(|slot| slot.is_measured) {
             let recorder = self.recorder.of_period(slot.period);
             if self.is_closed {
                 recorder.record_loss(slot.sent);
-                recorder.record_missed_frame(sequence, slot.intended);
-                recorder.note(sequence, ReplyEventKind::Closed, 0);
+                recorder.record_missed_frame(slot.sequence(), slot.intended);
+                recorder.note(slot.sequence(), ReplyEventKind::Closed, 0);
             } else {
                 // Stopped in the middle: this request is neither complete nor lost, so it does not count.
                 recorder.counts.sent -= 1;

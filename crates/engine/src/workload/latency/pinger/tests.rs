@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::workload::latency::EchoCodec;
-use linkgauge_model::plan::StopCondition;
+use linkgauge_model::plan::{Pacing, StopCondition};
 use linkgauge_model::sample::RecordedTimes;
 
 const STREAM: Caps = Caps::STREAM;
@@ -551,4 +551,107 @@ fn no_gap_of_a_slow_schedule_is_lost_to_the_warm_up() {
     assert_eq!((bench.counts().sent, bench.counts().received), (3, 3));
     let response = bench.pinger.recorder.response_times.as_ref().unwrap();
     assert_eq!((response.min(), response.max()), (40, 40));
+}
+
+/// Runs a schedule of one request every 2 ns. `delay` is that of the reply to each request, if one comes: an odd
+/// number, so that no reply arrives when a request is due.
+fn run_schedule(
+    size: u32,
+    stop: StopCondition,
+    delay: impl Fn(u64) -> Option<u64>,
+) -> linkgauge_model::sample::Recorder {
+    let load = Load {
+        pacing: Pacing::Fixed { per_second: 5e8 },
+        stop,
+        timeout: Duration::from_nanos(TIMEOUT_NS),
+        ..Load::endless(size)
+    };
+    let recorder = Recorder::new(RecordedTimes::ServiceAndResponse, 1_000_000_000, Arc::default(), None);
+    let pinger = Pinger::new(Box::new(EchoCodec::new(&load, &MESSAGES)), &load, &MESSAGES, recorder);
+    let mut bench = PingerHarness { pinger, now: Time(0) };
+    assert!(matches!(bench.pinger.next_step(Time(0)), Step::Tune(_)));
+    let (mut replies, mut sent) = (std::collections::BTreeMap::new(), 0);
+    loop {
+        let until = match bench.next_step() {
+            WantedStep::Send(request) => {
+                bench.pinger.on_sent(request.len(), bench.now);
+                delay(sent)
+                    .map(|delay| replies.insert((bench.now + Duration::from_nanos(delay), sent), request));
+                sent += 1;
+                continue;
+            }
+            WantedStep::Receive(until) | WantedStep::Sleep(until) => until,
+            WantedStep::Done => break,
+            WantedStep::Fail => panic!("it does not fail"),
+        };
+        match replies.first_key_value() {
+            Some((&(arrival, number), _)) if arrival <= until => {
+                let reply = replies.remove(&(arrival, number)).unwrap();
+                bench.now = bench.now.max(arrival);
+                bench.deliver(&reply);
+            }
+            _ => {
+                assert!(until > bench.now && until < Time::NEVER, "it waits for something: {until:?}");
+                bench.now = until;
+                bench.pinger.on_timeout(until);
+            }
+        }
+    }
+    bench.pinger.on_ended(PartyCost::default());
+    Box::new(bench.pinger).into_recorder()
+}
+
+#[test]
+fn a_lost_request_does_not_hold_up_a_schedule() {
+    for size in [1, 2, 8] {
+        // The timeout is that of 500 requests; a byte has 256 numbers.
+        let recorder = run_schedule(size, StopCondition::after_count(2500), |n| (n % 100 != 3).then_some(5));
+        let counts = recorder.counts;
+        assert_eq!((counts.sent, counts.received, counts.lost), (2500, 2475, 25), "{size}");
+        assert_eq!((counts.missed_sends, counts.early, counts.corrupt_messages), (0, 0, 0), "{size}");
+        assert_eq!(recorder.response_times.unwrap().max(), 5, "{size}");
+    }
+}
+
+#[test]
+fn a_late_reply_is_never_that_of_a_later_request() {
+    for size in [1, 2, 8] {
+        let delay = |n| if n % 50 == 7 { Some(1_901) } else { Some(5) };
+        let recorder = run_schedule(size, StopCondition::after_count(2500), delay);
+        let counts = recorder.counts;
+        assert_eq!((counts.sent, counts.received, counts.lost), (2500, 2450, 50), "{size}");
+        // The last ones are not awaited.
+        assert!((40..=50).contains(&counts.late), "{size}: {}", counts.late);
+        assert_eq!((counts.duplicate, counts.early, counts.corrupt_messages), (0, 0, 0), "{size}");
+        assert_eq!((recorder.service_times.max(), counts.missed_sends), (5, 0), "{size}");
+    }
+}
+
+#[test]
+fn an_outage_until_the_end_counts_all_requests() {
+    for size in [1, 8] {
+        let stop = StopCondition::after_time(Duration::from_nanos(5_000));
+        let recorder = run_schedule(size, stop, |n| (n < 1_000).then_some(5));
+        let counts = recorder.counts;
+        assert_eq!((counts.received, counts.sent - counts.lost), (1_000, 1_000), "{size}");
+        assert!(counts.sent + counts.missed_sends >= 2_500, "{size}: {counts:?}");
+        assert_eq!(counts.missed_sends > 0, size == 1, "{size}: {counts:?}");
+    }
+}
+
+#[test]
+fn the_jitter_compares_replies_of_consecutive_requests() {
+    // The latencies rise by 10 ns in the place of each lost request, by 2 ns else, and the replies overtake each other.
+    let latency = |n: u64| 21 + n / 5 * 10 % 70 + 2 * (n % 5);
+    let delay = |n: u64| (n % 5 != 2).then_some(latency(n));
+    let recorder = run_schedule(8, StopCondition::after_count(400), delay);
+    let differences = (1..400u64).filter_map(|n| Some(delay(n)?.abs_diff(delay(n - 1)?)));
+    let (count, sum) = differences.fold((0, 0), |(count, sum), difference| (count + 1, sum + difference));
+    assert!(recorder.counts.reordered > 0 && recorder.counts.lost == 80);
+    let jitter = recorder.latency_figures(&[]).times.jitter_ns.unwrap();
+    assert!(
+        (jitter / (sum as f64 / count as f64) - 1.0).abs() < 1e-9,
+        "{jitter} {}",
+        sum as f64 / count as f64
+    );
 }
