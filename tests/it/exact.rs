@@ -288,6 +288,24 @@ fn a_full_link_delays_the_schedule_and_the_response_time() {
 }
 
 #[test]
+fn replies_after_the_timeout_are_named_as_such() {
+    let case = echo(
+        "url = \"mem://far?type=message&delay=75ms\"\nworkload = \"latency\"\nsize = 64\ncount = 100\nrate = \"50/s\"\n\
+         warm_up_count = 0\ntimeout = \"100ms\"",
+    );
+    let late = case.figures.counts.late;
+    assert_eq!((counts(&case), case.complete), ((100, 0, 100), false));
+    // The last ones are not awaited.
+    assert!((90..100).contains(&late), "{late}");
+    let text = case.failures[0].to_string();
+    let expected = format!(
+        "mem://far?type=message&delay=75ms: none of 100 messages got a reply within 100ms, but {late} replies arrived later: use a \
+         longer timeout, like --timeout 1s"
+    );
+    assert_eq!(text, expected);
+}
+
+#[test]
 fn a_seed_gives_the_same_schedule() {
     let run = |seed: u32| {
         session(&format!(

@@ -60,6 +60,19 @@ fn reason(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option
             format_plural(sent, "message")
         ));
     }
+    if figures.counts.late > 0 {
+        let timeout = case.load.timeout;
+        return Some(format!(
+            "{endpoint}: none of {} got a reply within {}, but {} arrived later: use a longer timeout, like --timeout {}",
+            format_plural(sent, "message"),
+            format_duration(timeout),
+            match figures.counts.late {
+                1 => "1 reply".to_owned(),
+                late => format!("{late} replies"),
+            },
+            format_duration(timeout.saturating_mul(10)),
+        ));
+    }
     let remedy = match case.caps.iter().any(Caps::is_serial_device) {
         true => CHECK_LINE_HINT,
         // A closed port is reported as an error earlier.
