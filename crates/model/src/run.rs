@@ -43,8 +43,8 @@ pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use failure::{Failure, FailureKind};
 pub use figures::{
     AddedLatency, BoundSource, ByteErrors, Delivery, Distribution, Figures, Goal, MessageCounts, MissedFrame,
-    MissedFrames, NUMBERS, NamedStage, Number, OneWayFigures, ReadNumber, RecordCounts, RequestCounts,
-    RoundTripTimes, StageFigures,
+    MissedFrames, NUMBERS, NamedStage, Number, OneWayFigures, ReadNumber, RecordCounts, RemoteClock,
+    RequestCounts, RoundTripTimes, StageFigures,
 };
 pub use flow_figures::{ConnectionCounts, FlowFigures, SlowFlow};
 pub use line_errors::LineErrors;

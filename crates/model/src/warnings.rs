@@ -46,6 +46,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         replies::duplicate_replies(case),
         replies::early_replies(case),
         replies::remote_clock_set(case),
+        replies::remote_clock_unsuitable(case),
         replies::clocks_disagree(case),
         lost_bytes(case),
         line_errors(case),

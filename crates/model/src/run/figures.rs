@@ -44,6 +44,9 @@ pub struct Figures {
     /// One-way figures, where the remote reports its timestamps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub one_way: Option<OneWayFigures>,
+    /// What makes one-way delays uncertain or impossible.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub remote_clock: Option<RemoteClock>,
     /// The stages of a round trip, where the kernels stamped its messages.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stages: Option<StageFigures>,
@@ -599,6 +602,17 @@ pub struct OneWayFigures {
     /// Lost requests whose reply did not come back.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reverse_lost: Option<u64>,
+}
+
+/// Properties of the server's clock that its times show, and that make one-way delays uncertain or impossible.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RemoteClock {
+    /// The step between its times, if it is a coarse one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tick_ns: Option<f64>,
+    /// Its rate relative to the local clock, if that is more than any clock has.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub excessive_drift_ppm: Option<f64>,
 }
 
 /// How the largest error of one-way delays is known.

@@ -69,6 +69,8 @@ warning_codes! {
     Early = "early",
     /// The remote's clock was set during the run.
     RemoteClockSet = "remote_clock_set",
+    /// The clock of the remote is too coarse or too fast for one-way delays.
+    RemoteClockUnsuitable = "remote_clock_unsuitable",
     /// What the hosts say about their clocks contradicts the round trips.
     ClocksDisagree = "clocks_disagree",
     /// A loop returned fewer or other bytes than were sent.

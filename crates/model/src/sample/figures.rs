@@ -73,6 +73,7 @@ impl Recorder {
             requests: self.transfer_counts.as_ref().map(|transfer| transfer.requests),
             records: self.transfer_counts.as_ref().and_then(|transfer| transfer.records.clone()),
             histogram_hdr_v2: self.service_times.encoded_histogram().map(|bytes| STANDARD.encode(bytes)),
+            remote_clock: self.one_way_delays.as_ref().and_then(|ways| ways.remote_clock()),
             one_way: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
             stages: self.stages.as_ref().map(|stages| stages.figures()),
             ..Figures::default()

@@ -409,6 +409,8 @@ impl Recorder {
     pub fn finish(&mut self) {
         if let Some(delays) = &mut self.one_way_delays {
             delays.finish();
+            let corrupt = &mut self.counts.corrupt_messages;
+            *corrupt = corrupt.saturating_sub(delays.explained_by_tick());
         }
     }
 

@@ -3,6 +3,8 @@
 //! The two clocks need not agree: their offset cancels in every difference within one direction, and the
 //! fastest round trip bounds it. Only a clock that is set during a run breaks this, and that is detected.
 
+mod remote_clock;
+
 use std::ops::Range;
 
 use super::QueueingDelay;
@@ -62,6 +64,20 @@ struct TimedReply {
     phase: ProbePhase,
 }
 
+impl TimedReply {
+    /// When the server received the request and sent its reply, by its clock.
+    fn server_times_ns(&self) -> [i64; 2] {
+        [
+            (self.sent_at.0 as i64).wrapping_add(self.forward_ns),
+            (self.received_at.0 as i64).wrapping_sub(self.reverse_ns),
+        ]
+    }
+
+    fn round_trip_ns(&self) -> i64 {
+        self.received_at.since(self.sent_at).as_nanos() as i64
+    }
+}
+
 /// Whether a round trip counts, or only shows the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProbePhase {
@@ -90,6 +106,10 @@ pub struct OneWayDelays {
     has_reply_numbers: bool,
     /// Where both hosts follow common time.
     common_time: Option<CommonTime>,
+    /// What makes one-way delays uncertain or impossible.
+    remote_clock: Option<run::RemoteClock>,
+    /// How much longer than its round trip each impossible turnaround is.
+    too_long_ns: Vec<u64>,
     /// Computed from the stored samples when the flow ends.
     comparison: Option<ClockComparison>,
     /// Delays of all stored round trips, in the order of their replies.
@@ -144,6 +164,8 @@ impl OneWayDelays {
             newest_reply: None,
             has_reply_numbers: false,
             common_time: None,
+            remote_clock: None,
+            too_long_ns: Vec::new(),
             comparison: None,
             queueing: Vec::new(),
         }
@@ -156,7 +178,14 @@ impl OneWayDelays {
 
     /// Records a round trip. Returns `false` if the reported server time is impossible.
     pub(super) fn record_reply(&mut self, sample: Sample, stages: ServerTimestamps) -> bool {
-        let Some(turnaround) = turnaround_ns(&sample, stages) else { return false };
+        let Some(turnaround) = turnaround_ns(&sample, stages) else {
+            let too_long =
+                stages.sent_ns.checked_sub(stages.received_ns).and_then(|ns| u64::try_from(ns).ok());
+            if let Some(turnaround) = too_long.filter(|_| self.too_long_ns.len() < MAX_TIMED_REPLIES) {
+                self.too_long_ns.push(turnaround - sample.service_ns());
+            }
+            return false;
+        };
         self.turnaround.record(turnaround);
         self.network_time.record(sample.service_ns().saturating_sub(turnaround));
         let number = sample.sequence;
@@ -197,13 +226,21 @@ impl OneWayDelays {
             return;
         }
         self.round_trips.sort_by_key(|timed| timed.sent_at);
-        let parts = split_at_clock_steps(&self.round_trips);
+        self.remote_clock = remote_clock::find(&self.round_trips);
+        let clock = self.remote_clock.unwrap_or_default();
+        if !remote_clock::permits_delays(&clock, &self.round_trips) {
+            self.round_trips = Vec::new();
+            return;
+        }
+        let tick_ns = clock.tick_ns.unwrap_or(0.0).round() as u64;
+        let parts = split_at_clock_steps(&self.round_trips, CLOCK_TOLERANCE_NS + tick_ns);
         let steps = parts.len() as u64 - 1;
         // After a step a clock does not follow common time.
         let common_time = self.common_time.filter(|_| steps == 0);
         let mut queueing = Vec::with_capacity(self.round_trips.len());
-        let mut parts =
-            parts.into_iter().map(|part| compare_clocks(&self.round_trips[part], common_time, &mut queueing));
+        let mut parts = parts
+            .into_iter()
+            .map(|part| compare_clocks(&self.round_trips[part], tick_ns, common_time, &mut queueing));
         let mut all = parts.next().expect("at least one part exists");
         parts.for_each(|part| all.merge(&part));
         self.queueing = queueing;
@@ -211,6 +248,18 @@ impl OneWayDelays {
         all.clock_steps = steps;
         self.comparison = Some(all);
         self.round_trips = Vec::new();
+    }
+
+    /// What makes one-way delays uncertain or impossible, after the flow has ended.
+    pub(super) fn remote_clock(&self) -> Option<run::RemoteClock> {
+        self.remote_clock
+    }
+
+    /// Replies whose turnaround is possible after all, because the server's clock is coarse.
+    pub(super) fn explained_by_tick(&self) -> u64 {
+        let Some(tick_ns) = self.remote_clock.and_then(|clock| clock.tick_ns) else { return 0 };
+        let is_explained = |too_long: &&u64| **too_long as f64 <= tick_ns + CLOCK_TOLERANCE_NS as f64;
+        self.too_long_ns.iter().filter(is_explained).count() as u64
     }
 
     /// How much longer than the fastest each request and reply took, in the order of the replies, after the flow has ended.
@@ -225,6 +274,7 @@ impl OneWayDelays {
         self.first_reply = self.first_reply.or(other.first_reply);
         self.newest_reply = self.newest_reply.or(other.newest_reply);
         self.has_reply_numbers |= other.has_reply_numbers;
+        self.remote_clock = self.remote_clock.or(other.remote_clock);
         self.queueing.extend(&other.queueing);
         self.queueing.sort_by_key(|delay| delay.received);
         self.queueing.truncate(MAX_TIMED_REPLIES);
@@ -277,12 +327,12 @@ impl OneWayDelays {
 /// Delays are never negative. So each forward sample gives an upper bound of the clock offset, and each
 /// reverse sample a lower bound. The clock was set where these bounds contradict the earlier ones, widened by
 /// the largest drift of a clock.
-fn split_at_clock_steps(timed: &[TimedReply]) -> Vec<Range<usize>> {
+fn split_at_clock_steps(timed: &[TimedReply], tolerance_ns: u64) -> Vec<Range<usize>> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     let (mut lower, mut upper, mut at) = (i128::MIN, i128::MAX, Time(0));
     for (index, timed) in timed.iter().enumerate() {
-        let drifted = (timed.sent_at.since(at).as_nanos() as f64 * MAX_CLOCK_DRIFT) as i128
-            + i128::from(CLOCK_TOLERANCE_NS);
+        let drifted =
+            (timed.sent_at.since(at).as_nanos() as f64 * MAX_CLOCK_DRIFT) as i128 + i128::from(tolerance_ns);
         let (low, high) = (-i128::from(timed.reverse_ns), i128::from(timed.forward_ns));
         (lower, upper) = (lower.saturating_sub(drifted), upper.saturating_add(drifted));
         if low > upper || high < lower {
@@ -300,10 +350,11 @@ fn split_at_clock_steps(timed: &[TimedReply]) -> Vec<Range<usize>> {
 /// Compares the clocks over at least one round trip.
 fn compare_clocks(
     timed: &[TimedReply],
+    tick_ns: u64,
     common_time: Option<CommonTime>,
     queueing: &mut Vec<QueueingDelay>,
 ) -> ClockComparison {
-    let ClockLine { line, error_ns, source, disagreement_ns } = clock_line(timed, common_time);
+    let ClockLine { line, error_ns, source, disagreement_ns } = clock_line(timed, tick_ns, common_time);
     let first = timed[0];
     let (mut forward, mut reverse) = (Vec::new(), Vec::new());
     // Delays are relative to those of the first sample, so that an offset of years costs no digits.
@@ -333,7 +384,12 @@ fn compare_clocks(
         forward: above(&forward, shortest_forward),
         reverse: above(&reverse, shortest_reverse),
         clock_relation: ClockRelation {
-            error_bound_ns: error_ns,
+            // No part of a round trip is longer than the shortest one.
+            error_bound_ns: if tick_ns > 0 {
+                error_ns.min(shortest_round_trip(timed) / 2.0)
+            } else {
+                error_ns
+            },
             source,
             offset_ns: first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0 + line.at_zero,
             drift: line.slope,
@@ -343,6 +399,10 @@ fn compare_clocks(
         clock_steps: 0,
         disagreement_ns,
     }
+}
+
+fn shortest_round_trip(timed: &[TimedReply]) -> f64 {
+    timed.iter().map(TimedReply::round_trip_ns).min().unwrap_or(0) as f64
 }
 
 /// The offset of the clocks over time, relative to half of the difference of the first two delays.
@@ -358,9 +418,11 @@ struct ClockLine {
 const MAX_ERROR_GROWTH: f64 = 0.05;
 
 /// The best line for the offset of the clocks. Its error comes from the round trips, or from common time, if that is better.
-fn clock_line(timed: &[TimedReply], common_time: Option<CommonTime>) -> ClockLine {
+fn clock_line(timed: &[TimedReply], tick_ns: u64, common_time: Option<CommonTime>) -> ClockLine {
     let drift = clock_drift(timed);
-    let points = offset_points(timed);
+    let tick_ns = tick_ns as f64;
+    let widened = |(at, upper, lower): (f64, f64, f64)| (at, upper + tick_ns, lower - tick_ns);
+    let points: Vec<_> = offset_points(timed).into_iter().map(widened).collect();
     let best_of = |points: &[(f64, f64, f64)]| {
         let bounds = LineBounds::new(points, MAX_CLOCK_DRIFT)?;
         let (middle, least_error) = bounds.middle();
@@ -433,6 +495,13 @@ fn offset_points(timed: &[TimedReply]) -> Vec<(f64, f64, f64)> {
 /// A network effect shows with the same sign in both, or in one alone; a clock shows in both with opposite
 /// signs. `None` if the drift cannot be determined.
 fn clock_drift(timed: &[TimedReply]) -> Option<f64> {
+    let (forward, reverse) = hull_slopes(timed)?;
+    let drift = (forward - reverse) / 2.0;
+    (drift.abs() <= MAX_CLOCK_DRIFT).then_some(drift)
+}
+
+/// The slopes below the delays of both directions. `None` if there are too few round trips.
+fn hull_slopes(timed: &[TimedReply]) -> Option<(f64, f64)> {
     let (first, last) = (timed.first()?, timed.last()?);
     if timed.len() < MIN_DRIFT_SAMPLES || last.sent_at.0 - first.sent_at.0 < MIN_DRIFT_TIME_NS {
         return None;
@@ -443,8 +512,7 @@ fn clock_drift(timed: &[TimedReply]) -> Option<f64> {
     };
     let forward = stats::lower_hull_slope(&points(|timed| timed.forward_ns))?;
     let reverse = stats::lower_hull_slope(&points(|timed| timed.reverse_ns))?;
-    let drift = (forward - reverse) / 2.0;
-    (drift.abs() <= MAX_CLOCK_DRIFT).then_some(drift)
+    Some((forward, reverse))
 }
 
 #[cfg(test)]

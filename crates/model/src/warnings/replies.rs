@@ -45,6 +45,24 @@ pub(crate) fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
     })
 }
 
+pub(crate) fn remote_clock_unsuitable(case: &CaseResult) -> Option<Warning> {
+    let of_probe = || case.under_load.as_ref()?.remote_clock;
+    let clock = case.figures.remote_clock.or_else(of_probe)?;
+    let what = match (clock.excessive_drift_ppm, clock.tick_ns) {
+        (Some(ppm), _) => format!("gains {ppm:.0} ppm on that of this host, more than a clock does"),
+        (None, tick_ns) => format!("steps by {}", format_nanoseconds(tick_ns?)),
+    };
+    let has_delays = case.figures.one_way.is_some()
+        || case.under_load.as_ref().is_some_and(|figures| figures.one_way.is_some());
+    let so =
+        if has_delays { "one-way delays may be wrong by such a step" } else { "one-way delays are left out" };
+    Some(Warning::new(
+        WarningCode::RemoteClockUnsuitable,
+        format!("the clock of the remote {what}: {so}, and round trips are right"),
+        "use a server with a finer and steadier clock, like linkgauge serve",
+    ))
+}
+
 pub(crate) fn clocks_disagree(case: &CaseResult) -> Option<Warning> {
     let of_probe = || case.under_load.as_ref()?.one_way.as_ref();
     let ns = case.figures.one_way.as_ref().or_else(of_probe)?.clock_disagreement_ns?;

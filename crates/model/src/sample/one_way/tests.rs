@@ -321,3 +321,84 @@ fn the_idle_link_shows_the_clocks_alone() {
     assert!((figures.one_way_error_bound_ns - 1.5e6).abs() < 1.0, "{}", figures.one_way_error_bound_ns);
     assert!((figures.clock_offset_ns - 7e9).abs() <= figures.one_way_error_bound_ns);
 }
+
+/// Round trips of about 200 µs, and a server clock with this step and this drift.
+fn with_clock(tick_ns: i64, drift: f64) -> OneWayDelays {
+    let (mut random, mut delays) = (SplitMix64::new(7), OneWayDelays::new());
+    for number in 0..2000u64 {
+        let mut some = |most: f64| (random.uniform() * most) as u64;
+        let sent = 1_000 * MS + number * 10 * MS + some(8e6);
+        let (forward, at, reverse) =
+            (120_000 + some(40_000.0), 3_000 + some(3_000.0), 80_000 + some(40_000.0));
+        let server_time = |time: u64| {
+            let exact = time as i64 + 7 * SECOND + (drift * (time - 1_000 * MS) as f64).round() as i64;
+            exact - exact.rem_euclid(tick_ns)
+        };
+        let stages = ServerTimestamps {
+            received_ns: server_time(sent + forward),
+            sent_ns: server_time(sent + forward + at),
+            reply_number: number as u32,
+        };
+        delays.record_reply(sample(number, sent, sent + forward + at + reverse), stages);
+    }
+    delays.finish();
+    delays
+}
+
+#[test]
+fn a_coarse_clock_is_named_and_never_a_set_one() {
+    for tick_ns in [50_000, 976_563, 1_000_000, 4_000_000, 10_000_000, 15_625_000] {
+        let delays = with_clock(tick_ns, 0.0);
+        let clock = delays.remote_clock().unwrap_or_else(|| panic!("{tick_ns}"));
+        assert_eq!((clock.tick_ns, clock.excessive_drift_ppm), (Some(tick_ns as f64), None));
+        assert!(delays.figures(&Counts::default()).is_none(), "{tick_ns}");
+        // A turnaround over a step seems longer than the round trip.
+        let impossible = delays.too_long_ns.len() as u64;
+        assert_eq!(
+            (delays.explained_by_tick(), impossible > 0),
+            (impossible, (500_000..5_000_000).contains(&tick_ns))
+        );
+    }
+    for tick_ns in [1, 1_000, 20_000] {
+        let delays = with_clock(tick_ns, 0.0);
+        assert_eq!(delays.remote_clock(), None, "{tick_ns}");
+        let figures = delays.figures(&Counts::default()).unwrap();
+        assert!((figures.forward_p50_ns - 140_000.0).abs() <= figures.one_way_error_bound_ns + 1e4);
+    }
+}
+
+#[test]
+fn the_step_of_a_clock_adds_to_the_error() {
+    let (mut random, mut delays) = (SplitMix64::new(7), OneWayDelays::new());
+    for number in 0..500u64 {
+        let sent = 1_000 * MS + number * 10 * MS + (random.uniform() * 8e6) as u64;
+        let server_time = |time: u64| (time - time % MS) as i64 + 5 * SECOND;
+        let (forward, reverse) = (30 * MS, 10 * MS);
+        let stages = ServerTimestamps {
+            received_ns: server_time(sent + forward),
+            sent_ns: server_time(sent + forward),
+            reply_number: number as u32,
+        };
+        assert!(delays.record_reply(sample(number, sent, sent + forward + reverse), stages));
+    }
+    delays.finish();
+    let figures = delays.figures(&Counts::default()).unwrap();
+    assert_eq!(delays.remote_clock().unwrap().tick_ns, Some(1e6));
+    assert_eq!((figures.clock_steps, figures.one_way_error_bound_ns), (0, 20e6));
+}
+
+#[test]
+fn a_drift_beyond_that_of_clocks_has_no_one_way_delays() {
+    for drift in [1e-3, -1e-3, 5e-3] {
+        let delays = with_clock(1, drift);
+        assert!(delays.figures(&Counts::default()).is_none());
+        let ppm = delays.remote_clock().unwrap().excessive_drift_ppm.unwrap();
+        assert!((ppm / (drift * 1e6) - 1.0).abs() < 0.05, "{ppm}");
+    }
+    for drift in [3e-4, -3e-4, 4.5e-4] {
+        let delays = with_clock(1, drift);
+        assert_eq!(delays.remote_clock(), None);
+        let figures = delays.figures(&Counts::default()).unwrap();
+        assert!((figures.forward_p50_ns - 140_000.0).abs() <= figures.one_way_error_bound_ns, "{figures:?}");
+    }
+}
