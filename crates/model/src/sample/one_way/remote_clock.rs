@@ -49,18 +49,34 @@ fn drift_ppm(timed: &[TimedReply]) -> Option<f64> {
 
 /// The step that all times of the server are multiples of. If those of the client have one too, it is not that of a clock.
 fn tick_ns(timed: &[TimedReply]) -> Option<i64> {
-    let sent = timed.iter().map(|timed| timed.sent_at.0 as i64).collect();
-    step_of(timed.iter().flat_map(TimedReply::server_times_ns).collect()).filter(|_| step_of(sent).is_none())
+    let sent = distinct(timed.iter().map(|timed| timed.sent_at.0 as i64).collect());
+    let server = distinct(timed.iter().flat_map(TimedReply::server_times_ns).collect());
+    let step = step_of(&server).filter(|_| step_of(&sent).is_none());
+    // In a short measurement the clock stands still while the client sends several requests.
+    let stands_still = sent.len() >= MIN_TIMES && 2 * server.len() <= sent.len();
+    step.or_else(|| {
+        let span = sent.last()?.wrapping_sub(sent[0]);
+        stands_still.then(|| gaps(&server).min().unwrap_or(span))
+    })
+}
+
+/// These times in order, each once.
+fn distinct(mut times: Vec<i64>) -> Vec<i64> {
+    times.sort_unstable();
+    times.dedup_by(|later, earlier| later.wrapping_sub(*earlier) <= TOLERANCE_NS);
+    times
+}
+
+fn gaps(times: &[i64]) -> impl Iterator<Item = i64> {
+    times.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]))
 }
 
 /// The step that all these times are multiples of, up to a constant.
-fn step_of(mut times: Vec<i64>) -> Option<i64> {
-    times.sort_unstable();
-    times.dedup_by(|later, earlier| later.wrapping_sub(*earlier) <= TOLERANCE_NS);
+fn step_of(times: &[i64]) -> Option<i64> {
     if times.len() < MIN_TIMES {
         return None;
     }
-    let mut gaps: Vec<i64> = times.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    let mut gaps: Vec<i64> = gaps(times).collect();
     gaps.sort_unstable();
     let mut step = gaps[0] as f64;
     for gap in &gaps {

@@ -359,6 +359,16 @@ fn a_coarse_clock_is_named_and_never_a_set_one() {
             (impossible, (500_000..5_000_000).contains(&tick_ns))
         );
     }
+    // The clock stands still, or steps once, during 30 round trips.
+    let mut closed = OneWayDelays::new();
+    for number in 0..30 {
+        let sent = 1_000 * MS + number * 25_000 + number % 3 * 1_000;
+        let at = (sent / (MS / 2) * (MS / 2)) as i64;
+        let stages = ServerTimestamps { received_ns: at, sent_ns: at, reply_number: number as u32 };
+        closed.record_reply(sample(number, sent, sent + 22_000), stages);
+    }
+    closed.finish();
+    assert_eq!(closed.remote_clock().unwrap().tick_ns, Some(5e5));
     for tick_ns in [1, 1_000, 20_000] {
         let delays = with_clock(tick_ns, 0.0);
         assert_eq!(delays.remote_clock(), None, "{tick_ns}");
