@@ -23,12 +23,39 @@ fn counts_of_datagrams_from_a_killed_server_are_conserved() {
     let (ended, document) = in_the_middle(&arguments, |_| server.process.0.kill().unwrap());
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     let case = &document["cases"][0];
-    let count = |name: &str| case[name].as_u64().unwrap();
-    assert!(count("received") > 0 && count("sent") == count("received") + count("lost"), "{case}");
+    let count = |name: &str| case[name].as_u64();
+    assert!(count("received").unwrap() > 0, "{case}");
+    // What was lost after the last one received is not known.
+    let is_counted = count("lost")
+        .is_some_and(|lost| lost > 0 && count("sent") == Some(count("received").unwrap() + lost));
+    assert!(is_counted || case["losses_unknown"] == true && count("lost").is_none(), "{case}");
     assert!(!ended.stdout.contains("no loss"), "{}", ended.stdout);
     let codes: Vec<&str> =
         case["warnings"].as_array().unwrap().iter().filter_map(|warning| warning["code"].as_str()).collect();
     assert!(codes.contains(&"unconfirmed"), "{codes:?}");
+}
+
+#[test]
+fn losses_that_a_killed_server_did_not_report_are_unknown() {
+    for flags in [&[][..], &["--bidir"], &["--find-capacity"]] {
+        let mut server = Serving::start(&[]);
+        let url = server.udp.clone();
+        let given =
+            ["throughput", url.as_str(), "-t", "60s", "--timeout", "500ms", "--threshold", "lost < 1"];
+        let rate = if flags == ["--find-capacity"] { &[][..] } else { &["--bit-rate", "2Mbit/s"] };
+        let (ended, document) =
+            in_the_middle(&[&given[..], rate, flags].concat(), |_| server.process.0.kill().unwrap());
+        assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+        let case = &document["cases"][0];
+        assert_eq!(
+            (&case["losses_unknown"], &case["lost"]),
+            (&true.into(), &serde_json::Value::Null),
+            "{case}"
+        );
+        assert!(case["sent"].as_u64().is_some_and(|sent| sent > 0), "{case}");
+        assert!(case["lost_reverse"].is_null(), "{case}");
+        assert_ne!(case["thresholds"][0]["verdict"], "met", "{case}");
+    }
 }
 
 /// Forwards datagrams to a server, which can be replaced by another one without a trace at the client.

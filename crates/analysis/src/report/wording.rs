@@ -545,9 +545,10 @@ pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str
     // Without a separator, at which a line could break.
     let per_run = replied.unwrap_or(case.figures.counts.reference()) / runs;
     let size = brief_bytes(case.message_bytes.into());
+    let is_of_received = case.figures.counts.known_sent().is_none();
     let mut words = match (requests, case.message_bytes) {
-        (Some(_), 0) if case.figures.counts.losses_unknown => format!("{per_run} received"),
-        (Some(_), _) if case.figures.counts.losses_unknown => format!("{per_run} of {size} received"),
+        (Some(_), 0) if is_of_received => format!("{per_run} received"),
+        (Some(_), _) if is_of_received => format!("{per_run} of {size} received"),
         (Some(unit), 0) => format!("{per_run} {}", of_count(unit, per_run)),
         (Some(unit), _) => format!("{per_run} {} of {size}", of_count(unit, per_run)),
         (None, 0) => String::new(),

@@ -184,7 +184,14 @@ impl CaseAccumulator {
         let mut figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         figures.marks = marks::packet_marks(&flows, report.as_ref());
         let elapsed_ns = elapsed.as_nanos() as u64;
-        self.unconfirmed_repetitions += usize::from(self.is_unconfirmed(&flows, report.as_ref()));
+        if self.is_unconfirmed(&flows, report.as_ref()) {
+            self.unconfirmed_repetitions += 1;
+            let is_known =
+                self.case.direction != Direction::Receive && figures.delivery.delivered_bytes.is_some();
+            if !is_known && figures.counts.lost == 0 {
+                figures.counts.forget_lost();
+            }
+        }
         let mut part = PartResult::new(self.case.endpoints[0].as_str(), elapsed_ns, figures);
         // Further flows run elsewhere.
         let is_load = |flow: &&FlowResult| !matches!(flow.role, FlowRole::Probe | FlowRole::Control);

@@ -180,7 +180,7 @@ pub static NUMBERS: &[Number] = &[
     value(["messages_per_second", "messages"], Goal::Higher, "round trips or delivered messages per second",
         |f| f.delivery.messages_per_second),
     count("sent", Goal::Higher, "messages sent", |f| f.counts.known_sent()),
-    count("received", Goal::Higher, "messages received in time", |f| Some(f.counts.received)),
+    count("received", Goal::Higher, "messages received in time", |f| f.counts.known_received()),
     count("lost", Goal::Lower, "messages lost", |f| f.counts.known_lost()),
     count("receiver_socket_drops", Goal::Lower, "lost messages that the receiver's socket dropped",
         |f| f.counts.receiver_socket_drops),

@@ -1,5 +1,5 @@
 //! Counts of messages, and defects of the bytes that arrived. Where only the received messages are known, the document has
-//! neither `sent` nor `lost`.
+//! neither `sent` nor `lost`; where only the sent ones are, neither `received` nor `lost`.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -16,8 +16,8 @@ pub struct MessageCounts {
     pub received: u64,
     /// Messages sent that were not received in time.
     pub lost: u64,
-    /// Only the received messages are known: an imported file may lack the others. `sent` and `lost` are 0 here and absent in
-    /// documents.
+    /// Only the received messages are known, as an imported file may lack the others; or only the sent ones, as the receiver did
+    /// not report. What is unknown is 0 here and absent in documents.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub losses_unknown: bool,
     /// Lost messages that the receiver's socket dropped, and messages that the network lost.
@@ -54,9 +54,20 @@ impl MessageCounts {
         *self = MessageCounts { losses_unknown: true, ..known };
     }
 
+    /// Drops the losses: the receiver did not report them.
+    pub fn forget_lost(&mut self) {
+        (self.losses_unknown, self.lost) = (true, 0);
+        (self.receiver_socket_drops, self.network_lost) = (None, None);
+    }
+
     /// Messages sent, if they are known.
     pub fn known_sent(&self) -> Option<u64> {
-        (!self.losses_unknown).then_some(self.sent)
+        (!self.losses_unknown || self.sent > 0).then_some(self.sent)
+    }
+
+    /// Messages received, if they are known.
+    pub fn known_received(&self) -> Option<u64> {
+        (!self.losses_unknown || self.received > 0 || self.sent == 0).then_some(self.received)
     }
 
     /// Messages lost, if they are known.
@@ -66,7 +77,7 @@ impl MessageCounts {
 
     /// The number that shares refer to: messages sent, or received where only these are known.
     pub fn reference(&self) -> u64 {
-        if self.losses_unknown { self.received } else { self.sent }
+        self.known_sent().unwrap_or(self.received)
     }
 
     /// Adds the counts of another repetition.
@@ -94,7 +105,10 @@ impl MessageCounts {
 pub(super) fn write_counts<S: Serializer>(counts: &MessageCounts, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct KnownCounts {
-        received: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sent: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        received: Option<u64>,
         losses_unknown: bool,
         #[serde(skip_serializing_if = "is_zero")]
         duplicate: u64,
@@ -103,11 +117,11 @@ pub(super) fn write_counts<S: Serializer>(counts: &MessageCounts, to: S) -> Resu
         #[serde(skip_serializing_if = "is_zero")]
         corrupt_messages: u64,
     }
-    let MessageCounts { received, losses_unknown, duplicate, reordered, corrupt_messages, .. } = *counts;
+    let MessageCounts { losses_unknown, duplicate, reordered, corrupt_messages, .. } = *counts;
+    let (sent, received) = (counts.known_sent(), counts.known_received());
     match losses_unknown {
-        true => {
-            KnownCounts { received, losses_unknown, duplicate, reordered, corrupt_messages }.serialize(to)
-        }
+        true => KnownCounts { sent, received, losses_unknown, duplicate, reordered, corrupt_messages }
+            .serialize(to),
         false => counts.serialize(to),
     }
 }
@@ -138,5 +152,26 @@ impl ByteErrors {
         if self.defects.is_empty() {
             self.defects.clone_from(&other.defects);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Figures;
+
+    #[test]
+    fn unknown_losses_are_absent() {
+        let mut figures = Figures::default();
+        figures.counts = MessageCounts { sent: 3229, ..MessageCounts::default() };
+        figures.counts.forget_lost();
+        let written = serde_json::to_value(&figures).unwrap();
+        let keys = ["sent", "received", "lost", "losses_unknown"];
+        let read = keys.map(|key| written.get(key).map(ToString::to_string).unwrap_or_default());
+        assert_eq!(read, ["3229", "", "", "true"]);
+        assert_eq!(serde_json::from_value::<Figures>(written).unwrap(), figures);
+        assert_eq!((figures.loss_share(), figures.counts.reference()), (None, 3229));
+        figures.counts.received = 7;
+        assert_eq!(serde_json::to_value(&figures).unwrap()["received"], 7);
     }
 }
