@@ -104,9 +104,19 @@ impl PacketSum {
         ((rate - computed).abs() <= MAX_RATE_ERROR * computed).then_some(rate)
     }
 
+    /// Whether these are datagrams.
+    pub(super) fn has_datagrams(&self) -> bool {
+        self.packets.is_some()
+    }
+
     /// Whether these are datagrams whose losses are not known, as in the intervals of a sender.
     pub(super) fn lacks_losses(&self) -> bool {
         self.packets.is_some() && self.lost_packets.is_none()
+    }
+
+    /// Bytes by time.
+    fn mean_rate(&self) -> Option<f64> {
+        Some(self.bytes? as f64 * 8.0 / self.seconds).filter(|rate| rate.is_finite())
     }
 
     /// Whether the rate contradicts bytes and time.
@@ -123,6 +133,8 @@ pub(super) struct DirectionSums {
     pub(super) received: Option<PacketSum>,
     /// The single sum of datagrams in files of old versions.
     pub(super) combined: Option<PacketSum>,
+    /// The sum of the intervals, if this side received.
+    pub(super) intervals: Option<PacketSum>,
     /// This side knows the received counts.
     pub(super) knows_received: bool,
     /// This side knows the sent counts.
@@ -169,9 +181,32 @@ impl DirectionSums {
             return Some(DirectionTotals { seconds, ..DirectionTotals::default() });
         }
         match (&self.received, &self.combined) {
-            (Some(received), _) => Some(self.result_of_receiver(received)),
+            (Some(received), _) => Some(self.result_of_agreeing_sum(received)),
             (None, Some(all)) => Some(self.result_of_old_version(all)),
             (None, None) => None,
+        }
+    }
+
+    /// The intervals decide where they cover the same time as the sum and have other bytes: an interrupted server adds bytes to
+    /// its sum that arrived later.
+    fn result_of_agreeing_sum(&self, received: &PacketSum) -> DirectionTotals {
+        let differs = |a: f64, b: f64| (a - b).abs() > MAX_RATE_ERROR * a.max(b);
+        let contradiction = self.intervals.as_ref().filter(|_| !self.omits_start).and_then(|intervals| {
+            let (counted, bytes) = (intervals.bytes?, received.bytes?);
+            let is_other =
+                !differs(intervals.seconds, received.seconds) && differs(counted as f64, bytes as f64);
+            let text = format!(
+                "{bytes} bytes received in {} s, and {counted} in the intervals of this time, which count",
+                received.seconds
+            );
+            is_other
+                .then_some((PacketSum { bits_per_second: intervals.mean_rate(), ..intervals.clone() }, text))
+        });
+        match contradiction {
+            Some((intervals, text)) => {
+                DirectionTotals { impossible: Some(text), ..self.result_of_receiver(&intervals) }
+            }
+            None => self.result_of_receiver(received),
         }
     }
 
@@ -203,8 +238,15 @@ impl DirectionSums {
         };
         let arrived = all - lost;
         // Duplicates and late datagrams make the two differ slightly.
-        if self.omits_start && arrived.abs_diff(blocks) > 1 + all / 100 {
-            return DirectionTotals { mixes_periods: true, datagrams: Datagrams::Received(blocks), ..way };
+        if self.datagram_bytes > 0 && received.bytes.is_some() && arrived.abs_diff(blocks) > 1 + all / 100 {
+            way.mixes_periods = self.omits_start;
+            way.impossible = way.impossible.or_else(|| {
+                let text = format!(
+                    "{lost} of {all} datagrams lost, and the bytes of {blocks} received, so no loss is known"
+                );
+                (!self.omits_start).then_some(text)
+            });
+            return DirectionTotals { datagrams: Datagrams::Received(blocks), ..way };
         }
         // Datagrams after the last one that the receiver saw are lost as well. This is unknown if each side measured
         // its own time.
@@ -299,6 +341,7 @@ mod tests {
             sent: Some(sent.clone()),
             received: received.cloned(),
             combined: None,
+            intervals: None,
             knows_received: true,
             knows_sent: true,
             omits_start: false,

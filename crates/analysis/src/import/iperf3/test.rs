@@ -208,8 +208,12 @@ impl TestDocument {
             let sum = |name: &str| {
                 let names = [format!("{name}{end}"), format!("{name}{}", other_end(end))];
                 let [own, other] = names.map(|name| PacketSum::of(&self.end[name]));
-                // The summary of the file says which sum belongs to which direction.
-                let is_own = |sum: &PacketSum| sum.is_sender.is_none_or(|sends| sends == this_sends);
+                // The summary of the file says which sum belongs to which direction. In the two sums of datagrams it says
+                // only which side counted: there the names decide.
+                let says_only_counter = |sum: &PacketSum| name != "sum" && sum.has_datagrams();
+                let is_own = |sum: &PacketSum| {
+                    says_only_counter(sum) || sum.is_sender.is_none_or(|sends| sends == this_sends)
+                };
                 match direction == Direction::Both {
                     true => own.filter(is_own).or(other.filter(|sum| sum.is_sender == Some(this_sends))),
                     false => own,
@@ -220,6 +224,7 @@ impl TestDocument {
                 sent = self.sum_of_streams("sender", this_sends);
                 received = self.sum_of_streams("receiver", this_sends);
             }
+            let intervals = self.sum_of_intervals(end, this_sends).filter(|_| !this_sends);
             // After an error this side does not know what the other one counted.
             let is_client_and_knows = |of_own: bool| !is_server && (of_own || !has_error);
             let sums = DirectionSums {
@@ -228,6 +233,7 @@ impl TestDocument {
                 combined,
                 knows_received: is_client_and_knows(!server_receives) || is_server && server_receives,
                 knows_sent: is_client_and_knows(server_receives) || is_server && !server_receives,
+                intervals,
                 omits_start: self.omits_start(),
                 datagram_bytes: self.message_bytes().into(),
             };
@@ -235,6 +241,30 @@ impl TestDocument {
         };
         let ahead = way("", direction != Direction::Receive);
         (ahead, (direction == Direction::Both).then(|| way(REVERSE, false)).flatten())
+    }
+
+    /// The intervals without those that are written twice, as the last one of an interrupted server.
+    fn distinct_intervals(&self) -> impl Iterator<Item = &Value> {
+        let span = |interval: &Value| PacketSum::of(&interval["sum"]).map(|sum| (sum.start, sum.seconds));
+        let is_repeated =
+            move |at: usize| at > 0 && span(&self.intervals[at]) == span(&self.intervals[at - 1]);
+        self.intervals
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, interval)| (!is_repeated(at)).then_some(interval))
+    }
+
+    /// The sum of the intervals of a direction; `None` if the file has none.
+    fn sum_of_intervals(&self, end: &str, is_sender: bool) -> Option<PacketSum> {
+        let name = format!("sum{end}");
+        let sums = self.distinct_intervals().filter_map(|interval| PacketSum::of(&interval[&name]));
+        let own = sums.filter(|sum| !sum.omitted && sum.is_sender == Some(is_sender));
+        own.reduce(|mut all, sum| {
+            let seconds = all.seconds + sum.seconds;
+            all.add(&sum);
+            all.seconds = seconds;
+            all
+        })
     }
 
     /// The intervals. For direction both: received by the side that wrote the file.
@@ -250,14 +280,14 @@ impl TestDocument {
                 _ => sum,
             }
         };
-        let sums = self.intervals.iter().filter_map(shown).filter(|sum| !sum.omitted);
-        let sums: Vec<PacketSum> = sums.collect();
+        let is_shown = |sum: &PacketSum| !sum.omitted && sum.seconds > 0.0;
+        let sums: Vec<PacketSum> = self.distinct_intervals().filter_map(shown).filter(is_shown).collect();
         // The sender of datagrams does not know which of them arrived.
         if sums.iter().any(PacketSum::lacks_losses) {
             return Vec::new();
         }
         let mut series = Vec::new();
-        append_entries(&mut series, sums.iter().map(series_entry).collect(), 0);
+        append_entries(&mut series, sums.iter().filter_map(series_entry).collect(), 0);
         series
     }
 
@@ -290,9 +320,10 @@ impl TestDocument {
         // A server's file has no valid client values: they are absent or belong to the previous client.
         if self.is_server() {
             case.effective.extend(host.map(|host| ("server_cpu_percent".to_owned(), host.into())));
-        } else if !self.omits_start() {
-            // With --omit the percentages cover a longer time than the bytes.
-            case.cpu = host.zip(remote).map(|(host, remote)| cpu_use(host, remote, case));
+        } else if !self.omits_start() && case.elapsed_ns > 0 {
+            // With --omit the percentages cover a longer time than the bytes. The remote's is 0 until it has reported it.
+            let remote = remote.filter(|remote| *remote > 0.0);
+            case.cpu = host.map(|host| cpu_use(host, remote, case));
         }
     }
 }
@@ -358,32 +389,33 @@ fn way_warnings(way: &DirectionTotals, is_server: bool) -> Option<Warning> {
     })
 }
 
-fn series_entry(sum: &PacketSum) -> SeriesEntry {
+fn series_entry(sum: &PacketSum) -> Option<SeriesEntry> {
     let lost = sum.lost_packets().filter(|lost| sum.packets().is_some_and(|packets| *lost <= packets));
-    SeriesEntry {
+    Some(SeriesEntry {
         start_ns: to_nanoseconds(sum.start),
         length_ns: to_nanoseconds(sum.seconds),
         messages: sum.packets().unwrap_or(0),
-        bytes: sum.bytes.unwrap_or(0),
+        bytes: sum.bytes?,
         lost: lost.unwrap_or(0),
         ..SeriesEntry::default()
-    }
+    })
 }
 
 /// CPU time from the shares of one CPU that iperf3 reports.
-fn cpu_use(host: f64, remote: f64, case: &CaseResult) -> CpuUse {
+fn cpu_use(host: f64, remote: Option<f64>, case: &CaseResult) -> CpuUse {
     let seconds = case.elapsed_ns as f64 / 1e9;
-    let [client_seconds, server_seconds] = [host, remote].map(|percent| percent / 100.0 * seconds);
+    let client_seconds = host / 100.0 * seconds;
+    let server_seconds = remote.map(|percent| percent / 100.0 * seconds);
     let delivery = &case.figures.delivery;
     let bytes =
         [delivery.delivered_bytes, delivery.delivered_reverse_bytes].map(|bytes| bytes.unwrap_or(0) as f64);
     let delivered = bytes[0] + bytes[1];
-    let per_gigabyte = (client_seconds + server_seconds) * 1e9 / delivered;
+    let per_gigabyte = server_seconds.map(|server| (client_seconds + server) * 1e9 / delivered);
     CpuUse {
         client_seconds,
         client_busy_poll_seconds: None,
-        server_seconds: Some(server_seconds),
-        seconds_per_gigabyte: (delivered >= MIN_CPU_BYTES).then_some(per_gigabyte),
+        server_seconds,
+        seconds_per_gigabyte: per_gigabyte.filter(|_| delivered >= MIN_CPU_BYTES),
     }
 }
 

@@ -234,9 +234,13 @@ fn mixed_events_of_two_tests_are_no_result() {
 #[test]
 fn intervals_of_a_sender_of_datagrams_are_no_deliveries() {
     let of = |lost: &str| {
-        let interval =
-            format!(r#"{{"sum": {{"start": 0, "seconds": 0.001, "bytes": 1000, "packets": 1{lost}}}}}"#);
-        let intervals = vec![interval; 2000].join(",");
+        let interval = |number: u32| {
+            format!(
+                r#"{{"sum": {{"start": {}, "seconds": 0.001, "bytes": 1000, "packets": 1{lost}}}}}"#,
+                f64::from(number) / 1e3
+            )
+        };
+        let intervals = (0..2000).map(interval).collect::<Vec<_>>().join(",");
         let text = datagrams("12", "2", "14480");
         let (before, after) = text.split_once("\"intervals\": [").unwrap();
         let (_, end) = after.split_once("}],").unwrap();
@@ -246,4 +250,79 @@ fn intervals_of_a_sender_of_datagrams_are_no_deliveries() {
     let series = of(r#", "lost_packets": 0"#).series;
     assert!(series.len() <= 600, "{}", series.len());
     assert_eq!(series.iter().map(|entry| entry.messages).sum::<u64>(), 2000);
+}
+
+/// The sum of datagrams as in a file of 3.12.
+fn datagram_sum(seconds: f64, bytes: u64, packets: u64, lost: Option<u64>, is_sender: bool) -> Value {
+    json!({
+        "start": 0, "end": seconds, "seconds": seconds, "bytes": bytes, "bits_per_second": bytes as f64 * 8.0 / seconds,
+        "packets": packets, "lost_packets": lost, "sender": is_sender,
+    })
+}
+
+#[test]
+fn datagrams_of_both_directions_are_those_that_each_receiver_counted() {
+    let blocks = |count: u64| count * 1448;
+    let back = datagram_sum(1.012, blocks(57_460), 57_460, Some(54_269), false);
+    let file = json!({"start": start("UDP", &json!({})), "intervals": [], "end": {
+        "sum": datagram_sum(1.012, blocks(61_580), 61_580, Some(59_401), true),
+        "sum_sent": datagram_sum(1.004, blocks(61_580), 61_580, Some(0), true),
+        "sum_received": datagram_sum(1.012, blocks(1151), 60_552, Some(59_401), false),
+        "sum_bidir_reverse": back,
+        "sum_sent_bidir_reverse": datagram_sum(1.004, blocks(57_460), 57_460, Some(0), true),
+        "sum_received_bidir_reverse": datagram_sum(1.012, blocks(1206), 55_475, Some(54_269), false),
+    }});
+    let case = case(&file.to_string());
+    let delivery = &case.figures.delivery;
+    assert_eq!(
+        (delivery.delivered_bytes, delivery.delivered_reverse_bytes),
+        (Some(blocks(1151)), Some(blocks(1206)))
+    );
+    let counts = case.figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost), (61_580 + 57_460, 1151 + 1206, 116_683));
+    assert!(case.warnings.is_empty(), "{:?}", case.warnings);
+}
+
+#[test]
+fn lost_datagrams_agree_with_the_bytes_that_arrived() {
+    // 12 datagrams of 1448 bytes arrived: 2 of 12 were not lost.
+    let case = case(&datagrams("12", "2", "17376"));
+    assert_eq!((case.figures.loss_share(), case.figures.counts.received), (None, 12));
+    assert_eq!(warning_codes(&case.warnings), ["contradiction"]);
+}
+
+#[test]
+fn the_intervals_of_an_interrupted_server_decide() {
+    let mut intervals = vec![datagram_sum(1.0, 77 * 1448, 77, Some(0), false)];
+    let mut second = datagram_sum(1.0, 76 * 1448, 76, Some(0), false);
+    second["start"] = json!(1.0);
+    intervals.extend([second.clone(), second]);
+    let intervals: Vec<Value> = intervals.into_iter().map(|sum| json!({"sum": sum})).collect();
+    let mut start = start("UDP", &json!({}));
+    start["connecting_to"] = Value::Null;
+    start["accepted_connection"] = json!({"host": "192.0.2.1"});
+    let file = json!({"start": start, "intervals": intervals, "error": "the client has terminated", "end": {
+        "sum_sent": datagram_sum(2.0, 0, 0, Some(0), true),
+        "sum_received": datagram_sum(2.0, 189 * 1448, 189, Some(0), false),
+    }});
+    let case = case(&file.to_string());
+    assert_eq!(case.figures.delivery.throughput_bps, Some(153.0 * 1448.0 * 4.0));
+    assert_eq!((case.figures.counts.sent, case.figures.counts.lost), (153, 0));
+    assert_eq!(case.series.iter().map(|entry| entry.bytes).collect::<Vec<_>>(), [77 * 1448, 76 * 1448]);
+    assert_eq!(warning_codes(&case.warnings), ["contradiction", "incomplete"]);
+}
+
+#[test]
+fn cpu_time_that_was_not_reported_is_absent() {
+    let with_cpu = |remote: &str, seconds: &str| {
+        let cpu = format!(
+            r#""cpu_utilization_percent": {{"host_total": 20, "remote_total": {remote}}}, "sum_sent""#
+        );
+        case(&bidirectional().replacen(r#""sum_sent""#, &cpu, 1).replace(r#""seconds": 3"#, seconds))
+    };
+    let cpu = with_cpu("0", r#""seconds": 3"#).cpu.unwrap();
+    assert!(cpu.client_seconds > 0.0);
+    assert_eq!((cpu.server_seconds, cpu.seconds_per_gigabyte), (None, None));
+    let timeless = with_cpu("10", r#""no": 3"#);
+    assert_eq!((timeless.cpu, timeless.series), (None, vec![]), "without a time");
 }
