@@ -485,3 +485,12 @@ fn names_are_unique() {
         assert!(std::ptr::eq(import_format(format.name).unwrap(), &IMPORT_FORMATS[index]));
     }
 }
+
+#[test]
+fn an_imported_run_survives_its_document() {
+    // Its deviation is 12953.763931769021.
+    let run = import_milliseconds("0.014\n0.046\n0.040\n0.044\n0.039\n");
+    let text = serde_json::to_string(&run).unwrap();
+    assert_eq!(Run::from_json(&text).unwrap(), run);
+    assert_eq!(import_bytes("run", text.as_bytes(), &import_options()).unwrap(), run);
+}
