@@ -9,7 +9,8 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use jiff::Timestamp;
 use linkgauge::import::{IMPORT_FORMATS, ImportFormat, ImportOptions, TimeUnit, import_format, read};
-use linkgauge::plan::{Pacing, default_late_limits};
+use linkgauge::plan::{Pacing, ZERO_LATE_LIMIT, default_late_limits};
+use linkgauge::report::RunGroup;
 use linkgauge::run::{Run, WarningCode};
 use linkgauge::units::{Bytes, Span};
 
@@ -61,28 +62,37 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check_writable(0)?;
     flags.save.check()?;
     let format = import_format(&flags.format).context("clap knows only these")?;
-    let several = flags.files.len() > 1;
-    let mut is_complete = true;
-    let import = |path: &PathBuf| {
+    let mut runs = Vec::new();
+    let mut import = |path: &PathBuf| {
         let run = import_file(format, path, &flags)?;
-        // Of many, the store is what is wanted.
-        let written = flags.output.write(&run, RunText::printed_if(!several));
         let kept = flags.save.save(&run);
-        let is_kept = matches!(kept, Ok(true));
-        finish_all([written, kept.map(drop)])?;
-        if is_kept && !several && !flags.output.quiet {
-            print_saved(&run);
-        }
-        is_complete &= is_whole(&run);
-        Ok(())
+        runs.push((run, matches!(kept, Ok(true))));
+        kept.map(drop)
     };
-    finish_all(flags.files.iter().map(import))?;
+    let imported = finish_all(flags.files.iter().map(&mut import));
+    let groups = runs.iter().map(|(run, _)| RunGroup {
+        name: run.title.as_deref().unwrap_or(&run.id),
+        runs: std::slice::from_ref(run),
+    });
+    let written = match groups.collect::<Vec<_>>().as_slice() {
+        [] => Ok(()),
+        [RunGroup { runs: [run], .. }] => flags.output.write(run, RunText::Printed),
+        several => flags.output.write_all(several),
+    };
+    if !flags.output.quiet {
+        runs.iter().filter(|(_, is_kept)| *is_kept).for_each(|(run, _)| print_saved(run));
+    }
+    finish_all([imported, written])?;
+    let is_complete = runs.iter().all(|(run, _)| is_whole(run));
     Ok(if is_complete { Status::Complete } else { Status::Incomplete })
 }
 
 fn import_file(format: &ImportFormat, path: &Path, flags: &Flags) -> Result<Run> {
     let size = flags.size.map(|size| u32::try_from(size.0)).transpose();
     let Ok(message_bytes) = size else { bail!("a message has at most 4 GB") };
+    if flags.late.iter().any(|limit| limit.0.is_zero()) {
+        bail!("--late: {ZERO_LATE_LIMIT}");
+    }
     let late = match flags.late.is_empty() {
         true => default_late_limits(Pacing::Closed),
         false => flags.late.iter().map(|span| span.0).collect(),

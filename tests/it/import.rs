@@ -160,3 +160,26 @@ fn two_results_never_go_to_one_file() {
     assert!(!std::path::Path::new(&path("x")).exists());
     assert_eq!(run(&[&import[..], &["--html", "/dev/null", "--csv", "/dev/null"]].concat()).status, Some(0));
 }
+
+#[test]
+fn several_files_are_shown_and_written_as_their_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [one, two] = [file("one.log", "1.5\n2.5\n"), file("two.log", "3.5\n4.5\n")];
+    let import = |more: &[&str]| {
+        run(&[&["import", "samples", &one, &two, "--unit", "ms", "--no-store"], more].concat())
+    };
+    let shown = import(&[]);
+    assert!(shown.stdout.contains("one.log") && shown.stdout.contains("two.log"), "{}", shown.stdout);
+    let json = directory.path().join("both.json");
+    import(&["--quiet", "--json", json.to_str().unwrap()]);
+    assert_eq!(Run::read_stream(std::fs::File::open(&json).unwrap()).count(), 2);
+    let csv = import(&["--format", "csv"]).stdout;
+    assert_eq!(csv.lines().count(), 3, "a header and two rows: {csv}");
+    let junit = import(&["--format", "junit"]);
+    assert!(junit.stderr.contains("JUnit XML holds one run"), "{}", junit.stderr);
+}
