@@ -11,7 +11,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::host::{open_file_limit, raise_open_file_limit};
-use linkgauge::link::{self, Dialer, Framing};
+use linkgauge::link::{self, DEFAULT_PORT, Dialer, Framing};
 use linkgauge::protocol::{self, ServerConfig, ServerLimits, ServerSetting};
 use linkgauge::serve::{Refusal, Server};
 use linkgauge::units::{BitRate, Bytes, Span, format_plural};
@@ -165,8 +165,12 @@ fn serve(flags: &Flags) -> Result<Status> {
             let open: Vec<String> =
                 urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
             let open = open.join(" ");
+            let peer = match peer.default_ports {
+                [] => String::new(),
+                _ => format!("--protocol {} ", peer.name),
+            };
             print_message(format_args!(
-                "Only this machine can connect. For other machines: linkgauge serve {open}"
+                "Only this machine can connect. For other machines: linkgauge serve {peer}{open}"
             ));
         }
     }
@@ -262,19 +266,26 @@ fn stand_in_hint(peer: &str) -> &'static str {
     }
 }
 
-/// Loopback endpoints on the transports of the protocol, on its ports or on the requested one.
+/// Loopback endpoints on the transports of the protocol, on its ports. `port` replaces the first of them, and the others keep
+/// their distance to it.
 fn default_urls(peer: &protocol::Protocol, port: Option<u16>) -> Result<Vec<Endpoint>> {
-    let urls: Vec<Endpoint> = if peer.default_ports.is_empty() {
-        let urls = ["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"].map(str::parse);
-        urls.into_iter().collect::<Result<_, _>>()?
-    } else {
-        let url = |(scheme, port): &(_, _)| format!("{scheme}://127.0.0.1:{port}").parse();
-        peer.default_ports.iter().map(url).collect::<Result<_, _>>()?
+    let ports: &[_] = match peer.default_ports {
+        [] => &[("tcp", DEFAULT_PORT), ("udp", DEFAULT_PORT)],
+        ports => ports,
     };
-    match port {
-        Some(port) => Ok(urls.iter().map(|url| url.with_port(port)).collect::<Result<_, _>>()?),
-        None => Ok(urls),
-    }
+    let first = ports[0].1;
+    let url = |(scheme, own): &(&str, u16)| {
+        let number = match port {
+            Some(0) => Some(0),
+            Some(port) => port.checked_add(own - first),
+            None => Some(*own),
+        };
+        let number = number.with_context(|| {
+            format!("--port: {} also needs the port {} above it: choose a lower one", peer.name, own - first)
+        })?;
+        Ok(format!("{scheme}://127.0.0.1:{number}").parse()?)
+    };
+    ports.iter().map(url).collect()
 }
 
 /// Adds the requested port, or else that of the protocol, to a URL without a port.
@@ -283,5 +294,26 @@ fn with_default_port(url: Endpoint, peer: &protocol::Protocol, port: Option<u16>
     match (port.or_else(own), url.host_port()) {
         (Some(port), Ok((_, None))) => Ok(url.with_port(port)?),
         _ => Ok(url),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_keeps_the_default_urls_apart() {
+        for peer in protocol::PROTOCOLS {
+            for port in [None, Some(7323)] {
+                let urls = default_urls(peer, port).unwrap();
+                let unique: std::collections::BTreeSet<&str> = urls.iter().map(Endpoint::as_str).collect();
+                assert_eq!(unique.len(), urls.len(), "{}: {unique:?}", peer.name);
+            }
+        }
+        let netio = protocol::find_protocol("netio").unwrap();
+        let urls = default_urls(netio, Some(7323)).unwrap();
+        let urls: Vec<&str> = urls.iter().map(Endpoint::as_str).collect();
+        assert_eq!(urls, ["tcp://127.0.0.1:7323", "udp://127.0.0.1:7324", "tcp://127.0.0.1:7324"]);
+        assert!(default_urls(netio, Some(u16::MAX)).unwrap_err().to_string().contains("choose a lower one"));
     }
 }
