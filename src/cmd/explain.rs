@@ -179,6 +179,9 @@ fn explain_input(of: &str, input: &ModelInput, declared: &DeclaredFacts) -> Resu
         let why: Vec<String> = silent.iter().map(|(model, why)| format!("{model}: {why}")).collect();
         let why = why.join("; ");
         match input {
+            ModelInput::Run(run) if run.cases.is_empty() => {
+                bail!("{of}: the run has no case, so there is nothing to explain. Try 'linkgauge explain URL' to measure the link")
+            }
             ModelInput::Run(run) if !run.cases.iter().any(is_explainable) => {
                 let workloads: BTreeSet<&str> = run.cases.iter().map(|case| case.workload.as_str()).collect();
                 let workloads = Vec::from_iter(workloads).join(", ");

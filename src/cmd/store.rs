@@ -64,6 +64,9 @@ pub fn parse_tag(text: &str) -> Result<String> {
     if text.is_empty() || text.len() > 100 || !text.chars().all(fits) {
         bail!("'{text}' is not a tag. Use letters, digits and - _ . + @ /");
     }
+    if text == "last" {
+        bail!("'last' is the name of the last run: use another tag");
+    }
     Ok(text.to_owned())
 }
 

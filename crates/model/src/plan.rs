@@ -328,6 +328,9 @@ pub enum ProbeSpec {
 /// Ten probes per second: enough for a p90 in ten seconds of load, and far below the load's own packet rate.
 const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
 
+/// Why a limit of lateness is refused.
+pub const ZERO_LATE_LIMIT: &str = "a limit of 0 is exceeded by every reply: use 1ms or more, or leave it out";
+
 /// The default limits of lateness: those of the published wireless study. With a schedule: one, three and six frames
 /// of a 60 Hz game loop.
 pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
@@ -396,10 +399,7 @@ impl CaseSpec {
             stamps: self.stamps.unwrap_or(false),
             series_interval: self.interval_or(DEFAULT_SERIES_INTERVAL)?,
             progress_interval: self.interval_or(DEFAULT_PROGRESS_INTERVAL)?,
-            late_limits: match &self.late {
-                Some(late) => late.iter().map(|span| span.0).collect(),
-                None => default_late_limits(pacing),
-            },
+            late_limits: self.checked_late_limits(pacing)?,
             thresholds: self.thresholds.clone().unwrap_or_default(),
         })
     }
@@ -419,6 +419,14 @@ const DEFAULT_PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The values of a case, each checked by itself.
 impl CaseSpec {
+    fn checked_late_limits(&self, pacing: Pacing) -> Result<Vec<Duration>, CaseSpecError> {
+        let Some(late) = &self.late else { return Ok(default_late_limits(pacing)) };
+        match late.iter().any(|limit| limit.0.is_zero()) {
+            true => Err(CaseSpecError::new("late", ZERO_LATE_LIMIT)),
+            false => Ok(late.iter().map(|limit| limit.0).collect()),
+        }
+    }
+
     fn pacing(&self, rate: RequestedRate, message_bytes: Option<u32>) -> Result<Pacing, CaseSpecError> {
         // Without a size, the link determines it later.
         let sized = message_bytes.is_some() || !matches!(rate, RequestedRate::Bits { .. });
@@ -582,6 +590,7 @@ mod tests {
             case("count = 0"),
             case("pin = [0, 1, 2]"),
             case("timeout = 0"),
+            case("late = [0]"),
             case("interval = 0"),
             case("interval = \"999us\""),
         ].join("\n"), @r"
@@ -593,6 +602,7 @@ mod tests {
         line 4: case 1: a count or volume of 0 measures nothing: use 1 or more
         line 4: case 1: too many CPUs: pin takes one for the client and one for the server
         line 4: case 1: a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out
+        line 4: case 1: a limit of 0 is exceeded by every reply: use 1ms or more, or leave it out
         line 4: case 1: an interval of 0ns is too short for a time series: use 1ms or more
         line 4: case 1: an interval of 999us is too short for a time series: use 1ms or more
         ");

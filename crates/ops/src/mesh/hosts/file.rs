@@ -364,6 +364,9 @@ impl PairChoice {
         names: &BTreeMap<String, usize>,
     ) -> Result<Vec<[usize; 2]>, HostListError> {
         let invalid = HostListError::Invalid;
+        if self.representatives == Some(0) {
+            return Err(invalid("representatives: use 1 or more hosts of each group".to_owned()));
+        }
         let named = match self.pairs {
             PairsEntry::Listed(pairs) => return listed(&pairs, names),
             PairsEntry::Named(named) => named,
@@ -372,7 +375,7 @@ impl PairChoice {
             || (0..hosts.len()).flat_map(|a| (0..hosts.len()).filter(move |b| *b != a).map(move |b| [a, b]));
         match named.as_str() {
             "full" => {
-                let limit = self.representatives.unwrap_or(usize::MAX).max(1);
+                let limit = self.representatives.unwrap_or(usize::MAX);
                 let rank = ranks_in_group(hosts);
                 let is_wanted = |[a, b]: &[usize; 2]| {
                     hosts[*a].group == hosts[*b].group || [a, b].iter().all(|host| rank[**host] < limit)

@@ -96,6 +96,7 @@ fn wrong_files_say_what_is_wrong() {
         (&format!("pairs = \"hub\"\n{TWO}"), "set hub"),
         (&format!("pairs = [[\"a\", \"x\"]]\n{TWO}"), "no host is named 'x'"),
         (&format!("pairs = [[\"a\", \"a\"]]\n{TWO}"), "is one host"),
+        (&format!("representatives = 0\n{TWO}"), "representatives: use 1 or more"),
         (&format!("pairs = []\n{TWO}"), "no pair is to be measured"),
         (&format!("{TWO}[[resource]]\nname = \"r\""), "no host uses it"),
         (
