@@ -1,8 +1,8 @@
 //! The text output of `ping`: of Linux (iputils, busybox), macOS, the BSDs and Windows, in English or German, and of fping -c and -C.
 //! Each target makes one case.
 //!
-//! Where each reply has its line, the figures are those of the replies. Of quiet output (`-q`) only the summary is known, and it
-//! counts where it has a deviation, as that of iputils and the BSDs; it has no percentiles. Losses are those of the summary.
+//! Where each reply has its line, the figures are those of the replies. Of quiet output (`-q`) only the summary is known; it has no
+//! percentiles, and that of busybox and fping no deviation. Losses are those of the summary.
 //! Windows counts messages of routers as received; here such a request is lost. A summary with other replies than the lines counts
 //! for nothing.
 
@@ -36,6 +36,13 @@ const MAX_PERCENT_ERROR: f64 = 1.0;
 /// Larger counts are no counts.
 const MAX_COUNT: u64 = 1 << 53;
 
+/// Smallest, mean and largest time of a summary, and its deviation if it has one, in ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct TimesOfSummary {
+    least_mean_most: [f64; 3],
+    deviation: Option<f64>,
+}
+
 /// The output about one target.
 struct PingTarget {
     name: String,
@@ -50,13 +57,15 @@ struct PingTarget {
     /// Largest limit of the replies of which only a limit is known.
     limit_ns: Option<u64>,
     duplicates: u64,
+    /// Replies with changed content, as the summary counts them.
+    corrupted: u64,
     /// Requests of which a line says that they got no reply, and those of them that Windows counts as received.
     failed: u64,
     rejected: u64,
     /// The program writes a line about each request, as Windows and fping do.
     lists_failures: bool,
-    /// Smallest, mean and largest time of the summary, and its deviation, in ms.
-    summary: Option<[f64; 4]>,
+    /// The times of the summary.
+    summary: Option<TimesOfSummary>,
 }
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
@@ -128,6 +137,7 @@ impl PingTarget {
             impossible_time: None,
             limit_ns: None,
             duplicates: 0,
+            corrupted: 0,
             failed: 0,
             rejected: 0,
             lists_failures: false,
@@ -157,6 +167,7 @@ impl PingTarget {
         let lower = line.to_ascii_lowercase();
         if let Some(counted) = transmitted_and_received(&lower) {
             (self.counted, self.lost_percent) = (Some(counted), lost_percent(&lower));
+            self.corrupted = number_before(&lower, " corrupted").unwrap_or(0);
         } else if let Some(summary) = times_of_summary(&lower) {
             self.summary = Some(summary);
         } else if let Some(time) = time_of_reply(&lower) {
@@ -262,7 +273,7 @@ impl PingTarget {
             Some(text) => Warning::new(
                 WarningCode::Contradiction,
                 format!("ping about {name} prints the impossible time {}, so no time counts", quote(text)),
-                "measure again while no program sets the clock",
+                "check the file, or measure again while no program sets the clock",
             ),
             None => Warning::new(
                 WarningCode::SkippedText,
@@ -271,6 +282,21 @@ impl PingTarget {
                 ),
                 "measure with -s 16 or more",
             ),
+        }
+    }
+
+    /// Why there are no times although there are replies: they have no line, and the times of the summary cannot be true.
+    fn impossible_summary(&self, received: u64) -> Warning {
+        let (name, replies) = (quote(&self.name), self.recorder.counts.received);
+        let times = self.summary.map_or(String::new(), |times| {
+            let [least, mean, most] = times.least_mean_most;
+            format!(", and the times of its summary cannot be true (min {least}, avg {mean}, max {most} ms)")
+        });
+        let text =
+            format!("ping about {name} lists {replies} of {received} replies{times}, so there are no times");
+        match self.summary {
+            Some(_) => Warning::new(WarningCode::Contradiction, text, "check the file, or measure again"),
+            None => Warning::new(WarningCode::SkippedText, text, "import the whole output of ping"),
         }
     }
 
@@ -284,13 +310,16 @@ impl PingTarget {
             let name = quote(&self.name);
             return Err(format_error(match self.counted {
                 Some(_) => warning.text.clone(),
-                None => format!("the output of ping about {name} has neither a reply nor a summary"),
+                None => format!(
+                    "the output of ping about {name} has neither a reply nor a summary in English or German. Try: LC_ALL=C ping"
+                ),
             }));
         }
         if let Ok((sent, received)) = counted {
             self.recorder.counts.lost = sent - received;
         }
-        self.recorder.counts.duplicate = self.duplicates;
+        (self.recorder.counts.duplicate, self.recorder.counts.corrupt_messages) =
+            (self.duplicates, self.corrupted);
         let (mut figures, limited) =
             below::latency_figures(&mut self.recorder, &about.late_limits, self.limit_ns);
         match counted {
@@ -305,16 +334,12 @@ impl PingTarget {
             figures.times = Default::default();
             (figures.histogram_hdr_v2, figures.within_run_intervals) = Default::default();
         }
-        if self.untimed == 0 && received != replies {
+        let mut impossible_summary = None;
+        if self.untimed == 0 && received > replies {
             // Some replies have no line: the figures of the summary cover all of them.
             let times = self.summary.and_then(|times| distribution(times, received));
-            figures.times.latency_ns = Some(times.ok_or_else(|| {
-                let name = quote(&self.name);
-                format_error(format!(
-                    "the output of ping about {name} lists {replies} of {received} replies, and its summary has no \
-                     deviation: run ping without -q"
-                ))
-            })?);
+            impossible_summary = times.is_none().then(|| self.impossible_summary(received));
+            figures.times.latency_ns = times;
         }
         figures.delivery.messages_per_second = None;
         let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
@@ -323,6 +348,8 @@ impl PingTarget {
         case.message_bytes = about.message_bytes.unwrap_or(self.message_bytes);
         if self.untimed > 0 {
             case.warnings.push(self.untimed_warning());
+        } else if let Some(warning) = impossible_summary {
+            case.warnings.push(warning);
         } else if let Some(limit_ns) = self.limit_ns.filter(|_| received == replies) {
             case.warnings.push(limit_warning(limited, received, limit_ns));
         }
@@ -353,14 +380,16 @@ fn host_of_url(name: &str) -> String {
     if name.contains(':') { format!("[{name}]") } else { name.to_owned() }
 }
 
-/// The distribution that a summary holds. Its percentiles are not known.
-fn distribution([min, mean, max, deviation]: [f64; 4], count: u64) -> Option<Distribution> {
+/// The distribution that a summary holds. Its percentiles are not known. `None` if its times are in no order.
+fn distribution(summary: TimesOfSummary, count: u64) -> Option<Distribution> {
     let nanoseconds = |milliseconds: f64| (milliseconds * 1e6).round();
-    (count > 0 && min <= mean && mean <= max).then(|| Distribution {
+    let [min, mean, max] = summary.least_mean_most;
+    (min <= mean && mean <= max).then(|| Distribution {
         count,
         min: nanoseconds(min) as u64,
         mean: nanoseconds(mean),
-        standard_deviation: Some(nanoseconds(deviation)),
+        // One time has no deviation.
+        standard_deviation: summary.deviation.filter(|_| count > 1).map(nanoseconds),
         max: nanoseconds(max) as u64,
         below_ns: None,
         mean_fastest_95_percent: None,
@@ -372,21 +401,23 @@ fn distribution([min, mean, max, deviation]: [f64; 4], count: u64) -> Option<Dis
 /// `4 packets transmitted, 3 received, 25% packet loss`, `4 packets transmitted, 3 packets received`,
 /// `Packets: Sent = 4, Received = 3, Lost = 1 (25% loss),`, `Pakete: Gesendet = 4, Empfangen = 3, Verloren = 1`.
 fn transmitted_and_received(line: &str) -> Option<(u64, u64)> {
-    let number_before = |words: &str| {
-        let (before, _) = line.split_once(words)?;
-        parse_count(before.split([' ', ',']).rfind(|word| !word.is_empty())?)
-    };
     let number_after = |words: &str| {
         let (_, after) = line.split_once(words)?;
         parse_count(after.split([' ', ',']).next()?)
     };
-    let before = |all: &[&str]| all.iter().find_map(|words| number_before(words));
+    let before = |all: &[&str]| all.iter().find_map(|words| number_before(line, words));
     let after = |all: &[&str]| all.iter().find_map(|words| number_after(words));
     let sent = before(&[" packets transmitted", " pakete übertragen"])
         .or_else(|| after(&["sent = ", "gesendet = "]))?;
     let received = after(&["received = ", "empfangen = "])
         .or_else(|| before(&[" packets received", " received", " empfangen"]))?;
     Some((sent, received))
+}
+
+/// The count before these words: `+1 corrupted`.
+fn number_before(line: &str, words: &str) -> Option<u64> {
+    let (before, _) = line.split_once(words)?;
+    parse_count(before.split([' ', ',']).rfind(|word| !word.is_empty())?.trim_start_matches('+'))
 }
 
 /// A count; one that is too large is the largest.
@@ -402,13 +433,14 @@ fn lost_percent(line: &str) -> Option<f64> {
     parse_decimal(before[digits..].trim_start_matches(','))
 }
 
-/// `rtt min/avg/max/mdev = 0.031/0.042/0.061/0.012 ms`, `round-trip min/avg/max/stddev = …`. `None` without a deviation.
-fn times_of_summary(line: &str) -> Option<[f64; 4]> {
+/// `rtt min/avg/max/mdev = 0.031/0.042/0.061/0.012 ms`, `round-trip min/avg/max = 0.031/0.042/0.061 ms`, and that of fping.
+fn times_of_summary(line: &str) -> Option<TimesOfSummary> {
     let is_time = |time: &f64| (0.0..MAX_LATENCY_MS).contains(time);
     let (_, after) = line.split_once("min/avg/max")?.1.split_once("= ")?;
-    let numbers = after.split_whitespace().next()?.split('/').map(parse_decimal);
-    let numbers: [f64; 4] = numbers.collect::<Option<Vec<f64>>>()?.try_into().ok()?;
-    numbers.iter().all(is_time).then_some(numbers)
+    let numbers = after.split_whitespace().next()?.split('/').map(|text| parse_decimal(text).filter(is_time));
+    let numbers = numbers.collect::<Option<Vec<f64>>>()?;
+    let least_mean_most = numbers.get(..3)?.try_into().ok()?;
+    (numbers.len() <= 4).then(|| TimesOfSummary { least_mean_most, deviation: numbers.get(3).copied() })
 }
 
 /// A number, also with the decimal comma that ping writes in some languages.
@@ -456,19 +488,20 @@ fn time_of_reply(line: &str) -> Option<ReplyTime> {
     let Some((name, (_, after))) = names.iter().find_map(|name| Some((name, line.split_once(name)?))) else {
         return (of_unix && line.contains("seq=") && line.contains("ttl=")).then_some(ReplyTime::Missing);
     };
-    if after.starts_with('-') {
-        return Some(ReplyTime::Impossible(after.split(' ').next().unwrap_or(after).to_owned()));
-    }
+    let impossible = || ReplyTime::Impossible(after.split("ttl=").next().unwrap_or(after).trim().to_owned());
     let digits = after.find(|c: char| !c.is_ascii_digit() && !".,".contains(c)).unwrap_or(after.len());
-    let (number, unit) = (&after[..digits], after[digits..].trim_start());
-    let unit_ns = if unit.starts_with("ms") || unit.is_empty() {
-        1e6
-    } else if unit.starts_with("us") || unit.starts_with('µ') {
-        1e3
-    } else {
-        1e9
+    let (number, rest) = (&after[..digits], after[digits..].trim_start());
+    let unit = rest.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    let unit_ns = match unit {
+        "" | "ms" | "msec" => Some(1e6),
+        "us" | "usec" | "µs" | "μs" => Some(1e3),
+        "s" | "sec" => Some(1e9),
+        _ => None,
     };
-    let time = parse_time(number, unit_ns)?;
+    // `time=nan`, `time=-3 ms`, `time=1e2 ms`.
+    let is_word = rest.starts_with(|c: char| c.is_alphanumeric()) || rest.is_empty() || rest.starts_with('(');
+    let Some(unit_ns) = unit_ns.filter(|_| is_word) else { return Some(impossible()) };
+    let Some(time) = parse_time(number, unit_ns) else { return Some(impossible()) };
     Some(match (name.ends_with('<'), time) {
         (true, ReplyTime::Is(milliseconds)) if milliseconds < MAX_LATENCY_MS => {
             ReplyTime::Below((milliseconds * 1e6).round() as u64)

@@ -1,6 +1,9 @@
 //! The lines of `fping -c` and `fping -C`. Its targets alternate, and each line names its own.
 
-use super::{MAX_LATENCY_MS, PingTarget, ReplyTime, host_of_url, lost_percent, parse_count, parse_time};
+use super::{
+    MAX_LATENCY_MS, PingTarget, ReplyTime, TimesOfSummary, host_of_url, lost_percent, parse_count,
+    parse_time, times_of_summary,
+};
 
 /// Bytes of the ICMP header, which fping adds to the size of a reply.
 const HEADER_BYTES: u32 = 8;
@@ -12,8 +15,8 @@ pub(super) enum FpingLine {
     Reply(u32, ReplyTime),
     Duplicate,
     TimedOut,
-    /// Sent requests, received replies, and the percentage that was lost.
-    Summary(u64, u64, Option<f64>),
+    /// Sent requests, received replies, the percentage that was lost, and the times.
+    Summary([u64; 2], Option<f64>, Option<TimesOfSummary>),
     /// The times of all requests; `None`: no reply.
     Times(Vec<Option<ReplyTime>>),
 }
@@ -32,7 +35,7 @@ pub(super) fn parse_line(line: &str) -> Option<(&str, FpingLine)> {
         let (sent, received) = (parse_count(numbers.next()?)?, parse_count(numbers.next()?)?);
         // With more replies than requests it is another percentage.
         let percent = numbers.next().filter(|_| counts.starts_with("loss")).and_then(lost_percent);
-        return Some((name, FpingLine::Summary(sent, received, percent)));
+        return Some((name, FpingLine::Summary([sent, received], percent, times_of_summary(about))));
     }
     if about.starts_with("duplicate for [") {
         return Some((name, FpingLine::Duplicate));
@@ -66,8 +69,8 @@ pub fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
         FpingLine::Reply(_, time) => target.add_timed(time),
         FpingLine::Duplicate => target.duplicates += 1,
         FpingLine::TimedOut => target.failed += 1,
-        FpingLine::Summary(sent, received, percent) => {
-            (target.counted, target.lost_percent) = (Some((sent, received)), percent);
+        FpingLine::Summary([sent, received], percent, times) => {
+            (target.counted, target.lost_percent, target.summary) = (Some((sent, received)), percent, times);
         }
         // Output that is not quiet has a line for each of them as well.
         FpingLine::Times(times) if target.recorder.counts.received + target.failed == 0 => {

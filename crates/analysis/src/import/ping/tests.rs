@@ -183,11 +183,10 @@ fn a_summary_that_contradicts_the_lines_counts_for_nothing() {
         assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"]);
         assert!(run.warnings[1].text.contains("3 replies are listed"), "{}", run.warnings[1].text);
     }
-    // A summary without a deviation has no figures of replies that have no line.
+    // The figures of a summary are those of all replies, also of those without a line.
     let of_two = BUSYBOX.replacen("64 bytes from 192.0.2.1: seq=0 ttl=64 time=0.031 ms\n", "", 1);
-    let run = import_bytes("ping", of_two.as_bytes(), &import_options()).unwrap();
-    assert_eq!(run.cases[0].figures.counts.received, 2);
-    assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"]);
+    let case = cases(&of_two).unwrap().remove(0);
+    assert_eq!((case.figures.counts.received, case.figures.times.latency_ns.unwrap().min), (3, 31_000));
 }
 
 #[test]
@@ -208,9 +207,46 @@ fn quiet_output_has_the_figures_of_its_summary() {
         (3, 4_593_000.0, Some(5_611_000.0))
     );
     assert!(latency.percentiles.is_empty());
-    let busybox: String =
+    let quiet_busybox: String =
         BUSYBOX.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
-    assert!(cases(&busybox).unwrap_err().ends_with("run ping without -q"));
+    let quiet_fping = "192.0.2.1 : xmt/rcv/%loss = 4/3/25%, min/avg/max = 0.031/4.593/12.5\n";
+    for text in [quiet_busybox.as_str(), quiet_fping] {
+        let case = cases(text).unwrap().remove(0);
+        let (counts, latency) = (case.figures.counts, case.figures.times.latency_ns.unwrap());
+        assert_eq!((counts.sent, counts.lost, latency.mean), (4, 1, 4_593_000.0), "{text}");
+        assert_eq!(
+            (latency.min, latency.max, latency.standard_deviation),
+            (31_000, 12_500_000, None),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn impossible_times_of_a_summary_leave_its_counts() {
+    let quiet: String =
+        IPUTILS.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
+    let case = cases(&quiet.replace("0.031/4.593/", "10.000/9.000/")).unwrap().remove(0);
+    let counts = case.figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost), (4, 3, 1));
+    assert_eq!((case.figures.times.latency_ns, warning_codes(&case.warnings)), (None, vec!["contradiction"]));
+    assert!(case.warnings[0].text.contains("min 10, avg 9, max 12.5 ms"), "{:?}", case.warnings);
+}
+
+#[test]
+fn the_summary_counts_replies_with_changed_content() {
+    let text = IPUTILS.replace("+1 duplicates", "+1 corrupted").replace(" (DUP!)", "");
+    let text = text.replace("4 packets transmitted, 3", "5 packets transmitted, 4").replace("25%", "20%");
+    assert_eq!(cases(&text).unwrap()[0].figures.counts.corrupt_messages, 1);
+}
+
+#[test]
+fn output_in_another_language_has_a_hint() {
+    let spanish = "PING h (192.0.2.1) 56(84) bytes de datos.
+64 bytes desde 192.0.2.1: icmp_seq=1 ttl=56 tiempo=11.6 ms
+
+1 paquetes transmitidos, 1 recibidos, 0% packet loss, time 0ms\n";
+    assert!(cases(spanish).unwrap_err().ends_with("Try: LC_ALL=C ping"));
 }
 
 #[test]
@@ -249,7 +285,9 @@ fn a_line_that_is_cut_off_counts_for_nothing() {
 fn impossible_times_count_for_nothing() {
     let zero = IPUTILS.replace("time=0.031 ms", "time=0.000 ms");
     let negative = IPUTILS.replace("time=0.031 ms", "time=-3.00 ms");
-    for text in [zero, negative] {
+    let others = ["time=nan ms", "time=inf", "time=1e2 ms", "time=1 min", "time=1,234.5 ms"];
+    let others = others.map(|time| IPUTILS.replace("time=0.031 ms", time));
+    for text in [zero, negative].into_iter().chain(others) {
         let case = cases(&text).unwrap().remove(0);
         let counts = case.figures.counts;
         assert_eq!((counts.sent, counts.received, counts.known_lost()), (4, 3, Some(1)), "{text}");
