@@ -137,10 +137,13 @@ fn read_lines(file: &mut dyn BufRead, unit_ns: f64, marker: Option<&str>) -> Res
     let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
     let mut log = SampleLog { recorder, order: OrderCheck::default(), step_ns: unit_ns, is_cut_off: false };
     while let Some(line) = lines.next_line()? {
-        let line = line.trim().to_owned();
-        let line = line.as_str();
-        let is_lost = marker.is_some_and(|marker| is_same_value(marker, line));
-        if !is_lost && (line.is_empty() || line.starts_with('#')) {
+        // A marker may hold a '#'.
+        let is_marker = |line: &str| marker.is_some_and(|marker| is_same_value(marker, line));
+        let whole = line.trim().to_owned();
+        let line =
+            if is_marker(&whole) { &whole } else { whole.split('#').next().unwrap_or_default().trim() };
+        let is_lost = is_marker(line);
+        if !is_lost && line.is_empty() {
             continue;
         }
         if lines.is_unfinished() {
@@ -155,7 +158,7 @@ fn read_lines(file: &mut dyn BufRead, unit_ns: f64, marker: Option<&str>) -> Res
         }
         let value: Option<f64> = line.parse().ok();
         let Some(value) = value.filter(|value| *value >= 0.0 && value * unit_ns < MAX_LATENCY_NS) else {
-            return Err(lines.error(invalid_latency(line)));
+            return Err(lines.error(invalid_latency(&whole)));
         };
         log.step_ns = log.step_ns.min(below::step_ns(line, unit_ns));
         let received = Time((value * unit_ns).round() as u64);

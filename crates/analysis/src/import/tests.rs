@@ -494,3 +494,16 @@ fn an_imported_run_survives_its_document() {
     assert_eq!(Run::from_json(&text).unwrap(), run);
     assert_eq!(import_bytes("run", text.as_bytes(), &import_options()).unwrap(), run);
 }
+
+#[test]
+fn a_comment_may_follow_a_sample() {
+    let figures = &import_milliseconds("1 # first\n# none\n999# lost\n3\n").cases[0].figures;
+    assert_eq!((figures.counts.sent, figures.counts.lost), (3, 1));
+    let marked = ImportOptions {
+        unit: Some(TimeUnit::Milliseconds),
+        lost_marker: Some("#".to_owned()),
+        ..import_options()
+    };
+    let run = import_bytes("samples", b"1\n#\n2\n", &marked).unwrap();
+    assert_eq!(run.cases[0].figures.counts.lost, 1);
+}
