@@ -21,6 +21,7 @@ mod responsiveness;
 pub mod sample_runs;
 mod study;
 mod tcp;
+mod unsaid;
 mod warning;
 
 use std::io::{self, Read};
@@ -119,6 +120,7 @@ pub struct Run {
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
     /// Results, in the order of the plan.
+    #[serde(serialize_with = "unsaid::write_cases")]
     pub cases: Vec<CaseResult>,
     /// The published study that was run again.
     #[serde(rename = "paper", skip_serializing_if = "Option::is_none", default)]
@@ -173,6 +175,7 @@ pub struct CaseResult {
     /// Direction of the payload, as the client sees it.
     pub direction: Direction,
     /// Payload of one message; 0 if it is unknown.
+    #[serde(default)]
     pub message_bytes: u32,
     /// Ports measured at the same time.
     pub ports: u32,
@@ -185,7 +188,8 @@ pub struct CaseResult {
     /// Why repetitions failed, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub failures: Vec<Failure>,
-    /// Duration.
+    /// Duration; 0 if it is unknown.
+    #[serde(default)]
     pub elapsed_ns: u64,
     /// Counts and times.
     #[serde(flatten)]
@@ -489,10 +493,12 @@ pub struct SeriesEntry {
     /// Length of the interval.
     pub length_ns: u64,
     /// Messages that got a reply (latency) or were delivered (throughput).
+    #[serde(default)]
     pub messages: u64,
     /// Payload of these messages.
     pub bytes: u64,
     /// Messages found lost in this interval.
+    #[serde(default)]
     pub lost: u64,
     /// Fastest round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]

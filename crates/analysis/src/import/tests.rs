@@ -507,3 +507,31 @@ fn a_comment_may_follow_a_sample() {
     let run = import_bytes("samples", b"1\n#\n2\n", &marked).unwrap();
     assert_eq!(run.cases[0].figures.counts.lost, 1);
 }
+
+#[test]
+fn what_a_file_does_not_say_is_absent() {
+    let run = import_milliseconds("1\n2\n999\n");
+    let text = serde_json::to_string(&run).unwrap();
+    let case = serde_json::from_str::<serde_json::Value>(&text).unwrap()["cases"][0].take();
+    for field in ["message_bytes", "elapsed_ns", "corrupt_bytes", "duplicate", "missed_sends"] {
+        assert!(case.get(field).is_none(), "{field}: {case}");
+    }
+    assert_eq!((&case["sent"], &case["lost"]), (&3.into(), &1.into()));
+    assert_eq!(Run::from_json(&text).unwrap(), run);
+    let mut csv = Vec::new();
+    (crate::report::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
+    let mut table = csv::Reader::from_reader(csv.as_slice());
+    let header = table.headers().unwrap().clone();
+    let row = table.records().next().unwrap().unwrap();
+    let cell = |name: &str| row.get(header.iter().position(|column| column == name).unwrap()).unwrap();
+    for name in ["message_bytes", "elapsed_ns", "corrupt_bytes", "duplicate", "reordered", "missed_sends"] {
+        assert_eq!(cell(name), "", "{name}");
+    }
+    assert_eq!((cell("sent"), cell("lost")), ("3", "1"));
+}
+
+#[test]
+fn one_sample_has_no_deviation() {
+    let latency = import_milliseconds("1\n").cases.remove(0).figures.times.latency_ns.unwrap();
+    assert_eq!((latency.count, latency.standard_deviation), (1, None));
+}

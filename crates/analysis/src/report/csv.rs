@@ -54,12 +54,14 @@ static CASE_COLUMNS: &[CsvColumn] = &[
     column("direction", "direction of the payload, as the client sees it", |row| {
         row.case.direction.name().to_owned()
     }),
-    column("message_bytes", "payload of one message; 0: unknown", |row| row.case.message_bytes.to_string()),
+    column("message_bytes", "payload of one message; 0: unknown", |row| {
+        row.said("message_bytes", row.case.message_bytes.into())
+    }),
     column("ports", "ports measured at the same time", |row| row.case.ports.to_string()),
     column("parallel", "connections to each port", |row| row.case.parallel.to_string()),
     column("method", "identity of the measuring method", |row| row.case.method.clone()),
     column("complete", "true: everything planned was measured", |row| row.case.complete.to_string()),
-    column("elapsed_ns", "duration", |row| row.case.elapsed_ns.to_string()),
+    column("elapsed_ns", "duration", |row| row.said("elapsed_ns", row.case.elapsed_ns)),
 ];
 
 /// Identity of a repetition or a port of a case.
@@ -302,10 +304,17 @@ impl<'a> CsvRow<'a> {
             CsvCell::Number => NUMBERS.iter().find(|number| number.field == column.name),
         };
         match number.map(|number| number.read) {
-            Some(ReadNumber::Count(read)) => format_count(read(self.figures)),
+            Some(ReadNumber::Count(read)) => {
+                read(self.figures).map_or(String::new(), |count| self.said(column.name, count))
+            }
             Some(ReadNumber::Value(read)) => format_number(read(self.figures)),
             None => String::new(),
         }
+    }
+
+    /// A count, unless an imported file does not say it.
+    fn said(&self, field: &str, count: u64) -> String {
+        if count == 0 && self.case.is_unsaid(field) { String::new() } else { count.to_string() }
     }
 
     fn latency(&self) -> Option<&'a Distribution> {

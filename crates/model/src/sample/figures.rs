@@ -142,8 +142,8 @@ pub(super) fn distribution(times: &TimeSamples, lost: u64, late: &[Duration]) ->
         count: received,
         min: times.min(),
         mean: moments.mean().unwrap_or(0.0),
-        // One sample has no standard deviation.
-        standard_deviation: Some(moments.standard_deviation().unwrap_or(0.0)),
+        // One sample has none.
+        standard_deviation: moments.standard_deviation(),
         max: times.max(),
         below_ns: None,
         mean_fastest_95_percent: (fastest <= received).then(|| ranks.mean_of_fastest(fastest)),

@@ -298,7 +298,8 @@ impl TestDocument {
             ("send_buffer_bytes", &self.start["sndbuf_actual"]),
             ("receive_buffer_bytes", &self.start["rcvbuf_actual"]),
         ] {
-            case.effective.extend(value.as_u64().map(|value| (name.to_owned(), value.into())));
+            let value = value.as_u64().filter(|value| *value > 0);
+            case.effective.extend(value.map(|value| (name.to_owned(), value.into())));
         }
         if let Some(name) = self.end["sender_tcp_congestion"].as_str() {
             case.effective.insert("congestion".to_owned(), name.into());

@@ -326,3 +326,16 @@ fn cpu_time_that_was_not_reported_is_absent() {
     let timeless = with_cpu("10", r#""no": 3"#);
     assert_eq!((timeless.cpu, timeless.series), (None, vec![]), "without a time");
 }
+
+#[test]
+fn a_stream_counts_no_messages() {
+    let run = import(&bidirectional()).unwrap();
+    let text = serde_json::to_string(&run).unwrap();
+    let case = serde_json::from_str::<Value>(&text).unwrap()["cases"][0].take();
+    for (place, field) in [(&case, "sent"), (&case, "received"), (&case, "lost")] {
+        assert!(place.get(field).is_none(), "{field}: {case}");
+    }
+    let entry = &case["series"][0];
+    assert!(entry.get("messages").is_none() && entry.get("lost").is_none() && entry["bytes"] == 91_000_000);
+    assert_eq!(Run::from_json(&text).unwrap(), run);
+}

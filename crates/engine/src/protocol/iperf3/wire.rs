@@ -581,7 +581,8 @@ impl TestResults {
                 retransmits: get_count(stream, "retransmits")
                     .ok()
                     .filter(|count| *count < u64::from(u32::MAX)),
-                jitter_s: get_number(stream, "jitter").map(clamp_finite),
+                // A jitter below 0 is none.
+                jitter_s: get_number(stream, "jitter").filter(|jitter| *jitter >= 0.0).map(clamp_finite),
                 lost: get_count(stream, "errors")?,
                 packets: get_count(stream, "packets")?,
                 omitted: get_count(stream, "omitted_errors")

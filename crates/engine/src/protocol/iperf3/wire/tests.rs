@@ -184,6 +184,8 @@ fn captured_results_are_parsed() {
     assert_eq!((second.bytes, second.lost, second.packets, second.seconds), (678_952_960, 2, 25, 1.5));
     assert_eq!((second.retransmits, results.has_retransmits), (None, None));
     assert_eq!((results.streams[0].seconds, second.jitter_s), (1.032345, Some(3.9775360469671e-06)));
+    let negative = RESULTS.replace("3.9775360469671e-06", "-1");
+    assert_eq!(TestResults::from_json(&object(&negative), 2).unwrap().streams[1].jitter_s, None);
     let framed = encode_framed(&results.to_json());
     let (again, _) = decode_framed(&framed, MAX_RESULTS_BYTES).unwrap().unwrap();
     let streams =
