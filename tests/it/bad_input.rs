@@ -213,6 +213,21 @@ fn nothing_listens_there() {
     says(&["latency", &tcp], &refused(&tcp));
     let udp = format!("udp://{address}");
     says(&["latency", &udp], &refused(&udp));
+    for (url, protocol) in
+        [(&tcp, "iperf3"), (&tcp, "sockperf"), (&tcp, "netio"), (&tcp, "discard"), (&udp, "stamp")]
+    {
+        let workload = if ["stamp", "sockperf"].contains(&protocol) { "latency" } else { "throughput" };
+        let hint = format!("like 'linkgauge serve --protocol {protocol} {url}', or name another port");
+        let ended = run(&[workload, url, "--protocol", protocol]);
+        assert!(ended.stderr.contains(&hint), "{}", ended.stderr);
+    }
+    // Its server is a device.
+    let ended = run(&["download", &format!("pakbus://{address}/1"), "--list"]);
+    assert!(
+        ended.stderr.contains("connection refused") && !ended.stderr.contains("'linkgauge serve"),
+        "{}",
+        ended.stderr
+    );
     // With a document on standard output that contains the same.
     let ended = run(&["latency", &tcp, "--json", "-"]);
     assert_eq!(ended.status, Some(2));

@@ -223,13 +223,16 @@ fn remedy(endpoint: &str, fault: &Fault) -> String {
     remedy.to_owned()
 }
 
+/// The begin of the command in the hint to start a server.
+pub(crate) const SERVE_HINT: &str = ", like 'linkgauge serve ";
+
 /// With a command that serves the endpoint. Without an address, a server listens on its own host only.
 fn start_server_hint(endpoint: &str) -> String {
     let Ok(endpoint) = endpoint.parse::<Endpoint>() else { return String::new() };
     let scheme = endpoint.scheme();
     let Ok((host, port)) = endpoint.host_port() else {
         let address = endpoint.address();
-        return format!(": no server listens there. Start one, like 'linkgauge serve {scheme}://{address}'");
+        return format!(": no server listens there. Start one{SERVE_HINT}{scheme}://{address}'");
     };
     let listen = match host.parse() {
         Ok(IpAddr::V6(address)) if address.is_loopback() => "[::1]",
@@ -243,8 +246,7 @@ fn start_server_hint(endpoint: &str) -> String {
         None => ("the default port", String::new()),
     };
     format!(
-        ": no server listens on {which}. Start one there, like 'linkgauge serve {scheme}://{listen}{port}', or name \
-         another port"
+        ": no server listens on {which}. Start one there{SERVE_HINT}{scheme}://{listen}{port}', or name another port"
     )
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Admission, Caps, Dialer, Link, LinkError};
+use crate::link::{Admission, Caps, Dialer, Link, LinkError, SERVE_HINT};
 use crate::workload::download::{ContentSender, PartialContent};
 use crate::workload::{
     FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
@@ -108,6 +108,27 @@ impl Protocol {
     /// Whether it supports the workload of that name.
     pub fn supports(&self, workload: &str) -> bool {
         self.workloads().any(|(supported, _)| supported.name == workload)
+    }
+}
+
+impl Protocol {
+    /// The message with a hint to start a server of this protocol, on the port that was tried, in place of one of ours.
+    pub(crate) fn adapt_server_hint(&self, message: &str, endpoint: &Endpoint) -> String {
+        if ["auto", "linkgauge", "none"].contains(&self.name) {
+            return message.to_owned();
+        }
+        let port = self.default_ports.iter().find(|(scheme, _)| *scheme == endpoint.scheme());
+        let message = match port {
+            Some((_, port)) => message.replacen("on the default port", &format!("on port {port}"), 1),
+            None => message.to_owned(),
+        };
+        let Some((before, after)) = message.split_once(SERVE_HINT) else { return message };
+        match (self.serve, after.split_once('\'')) {
+            (Some(_), _) => format!("{before}{SERVE_HINT}--protocol {} {after}", self.name),
+            // Its server is another program or a device.
+            (None, Some((_, rest))) => format!("{before}{rest}"),
+            (None, None) => message,
+        }
     }
 }
 
