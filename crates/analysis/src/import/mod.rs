@@ -7,6 +7,7 @@ mod below;
 mod hdr;
 mod iperf3;
 mod line_reader;
+mod neighbours;
 mod ping;
 mod run;
 mod samples;

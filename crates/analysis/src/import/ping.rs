@@ -12,13 +12,13 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use super::line_reader::{LineReader, only_unfinished_line, quote, unfinished_line};
+use super::neighbours::{RecentTimes, sample_of_duration};
 use super::{
     ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
 };
-use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Distribution, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
+use linkgauge_model::sample::{RecordedTimes, Recorder};
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "ping",
@@ -48,6 +48,9 @@ struct PingTarget {
     name: String,
     message_bytes: u32,
     recorder: Recorder,
+    recent: RecentTimes,
+    /// Failures before the last reply.
+    failed_before: u64,
     /// Requests sent and replies received, of the summary, and the percentage that it calls lost.
     counted: Option<(u64, u64)>,
     lost_percent: Option<f64>,
@@ -131,6 +134,8 @@ impl PingTarget {
             name,
             message_bytes: message_bytes.filter(|size| *size <= 1 << 20).unwrap_or(0),
             recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
+            recent: RecentTimes::default(),
+            failed_before: 0,
             counted: None,
             lost_percent: None,
             untimed: 0,
@@ -174,7 +179,7 @@ impl PingTarget {
             if lower.contains("dup!") {
                 self.duplicates += 1;
             } else {
-                self.add_timed(time);
+                self.add_timed(number_of_reply(&lower), time);
             }
         } else if is_windows_reply(&lower) {
             (self.failed, self.rejected) = (self.failed + 1, self.rejected + 1);
@@ -183,12 +188,12 @@ impl PingTarget {
         }
     }
 
-    fn add_timed(&mut self, time: ReplyTime) {
+    fn add_timed(&mut self, number: Option<u64>, time: ReplyTime) {
         match time {
-            ReplyTime::Is(milliseconds) => self.add_reply(milliseconds),
+            ReplyTime::Is(milliseconds) => self.add_reply(number, milliseconds),
             ReplyTime::Below(limit_ns) => {
                 self.limit_ns = self.limit_ns.max(Some(limit_ns));
-                self.add_reply(0.0);
+                self.add_reply(number, 0.0);
             }
             ReplyTime::Missing => self.untimed += 1,
             ReplyTime::Impossible(text) => {
@@ -198,10 +203,15 @@ impl PingTarget {
         }
     }
 
-    fn add_reply(&mut self, milliseconds: f64) {
-        let received = Time((milliseconds * 1e6).round() as u64);
-        let sequence = self.recorder.counts.received;
-        self.recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+    /// Adds a reply. Output without numbers has the requests in order, with a line for each lost one.
+    fn add_reply(&mut self, number: Option<u64>, milliseconds: f64) {
+        let number = match number {
+            Some(number) => self.recent.unwrapped(number),
+            None => self.recent.next(self.failed - self.failed_before),
+        };
+        self.failed_before = self.failed;
+        let sample = sample_of_duration(number, (milliseconds * 1e6).round() as u64);
+        self.recent.record(&mut self.recorder, sample);
     }
 
     /// Sent requests and received replies; a warning if they are not known.
@@ -464,6 +474,12 @@ fn is_failure(line: &str) -> bool {
         "ping: fehler",
     ];
     is_timeout || failures.iter().any(|failure| line.starts_with(failure))
+}
+
+/// The number in `icmp_seq=1`, or `seq=1`.
+fn number_of_reply(line: &str) -> Option<u64> {
+    let (_, after) = line.split_once("seq=")?;
+    parse_count(after.split(|c: char| !c.is_ascii_digit()).next()?)
 }
 
 /// What the line of a reply says about its time, in ms.

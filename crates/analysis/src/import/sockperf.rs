@@ -7,6 +7,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use super::line_reader::{LineReader, quote, unfinished_line};
+use super::neighbours::RecentTimes;
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
@@ -22,6 +23,7 @@ const TABLE_HEADER: &str = "packet, txTime(sec), rxTime(sec)";
 /// Header and rows of the log.
 struct FullLog {
     recorder: Recorder,
+    recent: RecentTimes,
     message_bytes: Option<u32>,
     /// The summary counts the dropped messages.
     counts_drops: bool,
@@ -39,6 +41,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         message_bytes: about.message_bytes,
         counts_drops: false,
         has_wrong_count: false,
+        recent: RecentTimes::default(),
         first_sent: None,
         last_received: Time(0),
     };
@@ -132,7 +135,7 @@ impl FullLog {
             self.first_sent = Some(sent);
             self.recorder.begin(sent);
         }
-        self.recorder.record_reply(Sample { sequence, intended: sent, sent, received }, 0);
+        self.recent.record(&mut self.recorder, Sample { sequence, intended: sent, sent, received });
         self.last_received = self.last_received.max(received);
         Some(())
     }

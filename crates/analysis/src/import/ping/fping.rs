@@ -11,8 +11,8 @@ const HEADER_BYTES: u32 = 8;
 /// What a line says about its target.
 #[derive(Debug, PartialEq)]
 pub(super) enum FpingLine {
-    /// A reply: its size with the header, and its time.
-    Reply(u32, ReplyTime),
+    /// A reply: its number, its size with the header, and its time.
+    Reply(u64, u32, ReplyTime),
     Duplicate,
     TimedOut,
     /// Sent requests, received replies, the percentage that was lost, and the times.
@@ -48,12 +48,12 @@ pub(super) fn parse_line(line: &str) -> Option<(&str, FpingLine)> {
         let times: Vec<_> = times.collect::<Option<_>>()?;
         return (!times.is_empty()).then_some((name, FpingLine::Times(times)));
     };
-    let (_, reply) = reply.split_once("], ")?;
+    let (number, reply) = reply.split_once("], ")?;
     if reply.starts_with("timed out") {
         return Some((name, FpingLine::TimedOut));
     }
     let (size, rest) = reply.split_once(" bytes, ")?;
-    Some((name, FpingLine::Reply(size.parse().ok()?, time(rest.split_once(" ms")?.0)?)))
+    Some((name, FpingLine::Reply(parse_count(number)?, size.parse().ok()?, time(rest.split_once(" ms")?.0)?)))
 }
 
 /// Adds a line to its target.
@@ -61,12 +61,13 @@ pub fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
     let name = host_of_url(name);
     let index = targets.iter().position(|target| target.name == name).unwrap_or(targets.len());
     if index == targets.len() {
-        let size = if let FpingLine::Reply(size, _) = line { size.checked_sub(HEADER_BYTES) } else { None };
+        let size =
+            if let FpingLine::Reply(_, size, _) = line { size.checked_sub(HEADER_BYTES) } else { None };
         targets.push(PingTarget { lists_failures: true, ..PingTarget::new(name, size) });
     }
     let target = &mut targets[index];
     match line {
-        FpingLine::Reply(_, time) => target.add_timed(time),
+        FpingLine::Reply(number, _, time) => target.add_timed(Some(number), time),
         FpingLine::Duplicate => target.duplicates += 1,
         FpingLine::TimedOut => target.failed += 1,
         FpingLine::Summary([sent, received], percent, times) => {
@@ -76,7 +77,7 @@ pub fn add(targets: &mut Vec<PingTarget>, name: &str, line: FpingLine) {
         FpingLine::Times(times) if target.recorder.counts.received + target.failed == 0 => {
             for time in times {
                 match time {
-                    Some(time) => target.add_timed(time),
+                    Some(time) => target.add_timed(None, time),
                     None => target.failed += 1,
                 }
             }

@@ -358,3 +358,35 @@ fn an_impossible_deviation_leaves_the_other_times_of_a_summary() {
     assert_eq!(latency.standard_deviation, None);
     assert_eq!(warning_codes(&case.warnings), ["contradiction"]);
 }
+
+#[test]
+fn jitter_compares_consecutive_requests_only() {
+    let jitter = |text: &str| cases(text).unwrap()[0].figures.times.jitter_ns;
+    let unix = |numbers: &[(u64, u64)]| {
+        let lines = numbers.iter().map(|(number, time)| {
+            format!("64 bytes from 192.0.2.1: icmp_seq={} ttl=64 time={time} ms\n", number % 65_536)
+        });
+        format!("PING gw (192.0.2.1): 56 data bytes\n{}", String::from_iter(lines))
+    };
+    // The third request was lost.
+    assert_eq!(jitter(&unix(&[(1, 10), (2, 11), (4, 31), (5, 32)])), Some(1e6));
+    assert_eq!(jitter(&unix(&[(65_534, 10), (65_535, 11), (65_537, 31), (65_538, 32)])), Some(1e6));
+    // The third reply is late: 2, then 20, then 16.
+    assert_eq!(jitter(&unix(&[(1, 10), (2, 12), (4, 16), (3, 32)])), Some(38e6 / 3.0));
+    let windows = "Pinging 192.0.2.1 with 32 bytes of data:
+Reply from 192.0.2.1: bytes=32 time=10ms TTL=64
+Reply from 192.0.2.1: bytes=32 time=11ms TTL=64
+Request timed out.
+Reply from 192.0.2.1: bytes=32 time=31ms TTL=64
+Reply from 192.0.2.1: bytes=32 time=32ms TTL=64
+";
+    assert_eq!(jitter(windows), Some(1e6));
+    assert_eq!(jitter("gw : 10.0 11.0 - 31.0 32.0\n"), Some(1e6));
+    let with_lines = "gw : [0], 64 bytes, 10.0 ms (10.0 avg, 0% loss)
+gw : [1], 64 bytes, 11.0 ms (10.5 avg, 0% loss)
+gw : [3], 64 bytes, 31.0 ms (17.3 avg, 25% loss)
+gw : [4], 64 bytes, 32.0 ms (21.0 avg, 20% loss)
+gw : [2], timed out (21.0 avg, 20% loss)
+";
+    assert_eq!(jitter(with_lines), Some(1e6));
+}
