@@ -10,13 +10,20 @@ pub(crate) const PRESENTATION: Presentation =
 
 fn answer(case: &CaseResult) -> String {
     let capacity = case.figures.delivery.capacity_bps;
-    let capacity = capacity.map_or("unknown, because no second was complete".to_owned(), brief_rate);
+    let least = if case.complete { "" } else { "at least " };
+    let capacity = capacity.map_or("unknown, because no second was complete".to_owned(), |capacity| {
+        format!("{least}{}", brief_rate(capacity))
+    });
     format!("capacity {capacity} (IP); on average {}", (throughput::PRESENTATION.answer)(case))
 }
 
 fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
     let mut table = (throughput::PRESENTATION.figure_table)(case);
-    let capacity = case.figures.delivery.capacity_bps.map_or(ABSENT.to_owned(), format_bit_rate);
+    // A search that was broken off may still have been rising.
+    let least = if case.complete { "" } else { "≥ " };
+    let capacity = case.figures.delivery.capacity_bps;
+    let capacity =
+        capacity.map_or(ABSENT.to_owned(), |capacity| format!("{least}{}", format_bit_rate(capacity)));
     for (index, row) in table.iter_mut().enumerate() {
         row.insert(1, if index == 0 { "capacity".to_owned() } else { capacity.clone() });
     }
