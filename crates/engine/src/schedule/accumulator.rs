@@ -184,13 +184,16 @@ impl CaseAccumulator {
         let mut figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         figures.marks = marks::packet_marks(&flows, report.as_ref());
         let elapsed_ns = elapsed.as_nanos() as u64;
-        if self.is_unconfirmed(&flows, report.as_ref()) {
-            self.unconfirmed_repetitions += 1;
-            let is_known =
-                self.case.direction != Direction::Receive && figures.delivery.delivered_bytes.is_some();
-            if !is_known && figures.counts.lost == 0 {
-                figures.counts.forget_lost();
-            }
+        let is_unconfirmed = self.is_unconfirmed(&flows, report.as_ref());
+        self.unconfirmed_repetitions += usize::from(is_unconfirmed);
+        let is_unreported = match self.case.direction {
+            Direction::Loop => false,
+            Direction::Receive => is_unconfirmed,
+            // Also where a report is left out, because it cannot be true.
+            Direction::Send | Direction::Both => figures.delivery.delivered_bytes.is_none(),
+        };
+        if is_unreported && figures.counts.sent > 0 && figures.counts.lost == 0 {
+            figures.counts.forget_lost();
         }
         let mut part = PartResult::new(self.case.endpoints[0].as_str(), elapsed_ns, figures);
         // Further flows run elsewhere.

@@ -370,6 +370,9 @@ pub struct ServerReport {
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,
+    /// What its own counts of received data contradict, one line each.
+    #[serde(skip)]
+    pub contradictions: Vec<String>,
 }
 
 /// Default timeout for a reply or for the next bytes.

@@ -63,7 +63,8 @@ pub(crate) struct CheckedReport {
 
 /// Removes impossible values.
 pub(crate) fn check_report(mut report: ServerReport, known: &LocalObservations) -> CheckedReport {
-    let (mut doubts, mut is_rate_unknown) = (Vec::new(), false);
+    let mut doubts = std::mem::take(&mut report.contradictions);
+    let mut is_rate_unknown = !doubts.is_empty();
     for port in 0..known.endpoints.len() {
         let endpoint = &known.endpoints[port];
         if let Some(doubt) = known.check_upload(&report, port) {

@@ -168,3 +168,13 @@ fn cpu_time_is_bounded_by_elapsed_time_and_threads() {
         assert!(!checked.is_rate_unknown);
     }
 }
+
+#[test]
+fn a_report_that_contradicts_itself_counts_for_nothing() {
+    let trial = ReportFixture::with_flow(flow(FlowRole::Upload, 500 * MB));
+    let contradictions = vec!["it reports 5 lost datagrams of 1".to_owned()];
+    let checked =
+        trial.check(ServerReport { contradictions: contradictions.clone(), ..report(received(500 * MB)) });
+    assert_eq!((checked.problems, checked.is_rate_unknown), (contradictions, true));
+    assert!(checked.report.flows.is_empty());
+}
