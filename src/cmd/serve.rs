@@ -161,25 +161,7 @@ fn serve(flags: &Flags) -> Result<Status> {
     if !flags.quiet {
         print_endpoints(&server, peer.name)?;
         service.missing_listener(server.endpoints()).into_iter().for_each(print_message);
-        if flags.urls.is_empty() {
-            let open: Vec<String> =
-                urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
-            let open = open.join(" ");
-            let peer = match peer.default_ports {
-                [] => String::new(),
-                _ => format!("--protocol {} ", peer.name),
-            };
-            print_message(format_args!(
-                "Only this machine can connect. For other machines: linkgauge serve {peer}{open}"
-            ));
-        }
-    }
-    if let Some(limit) = open_file_limit().filter(|limit| !flags.quiet && *limit < server.max_files()) {
-        print_message(format_args!(
-            "At most about {} connections at once: the system allows this process {limit} open files. For more, raise \
-             the hard limit (ulimit -Hn) first.",
-            limit.saturating_sub(server.min_files())
-        ));
+        print_hints(&server, peer, if flags.urls.is_empty() { &urls } else { &[] });
     }
     let mut reported = None;
     wait_until_interrupted(&cancel, flags.time, || {
@@ -226,6 +208,29 @@ fn print_endpoints(server: &Server, protocol: &str) -> Result<()> {
     })
 }
 
+/// Prints how other machines can connect, if the URLs are those of the default, and a limit of the system.
+fn print_hints(server: &Server, peer: &protocol::Protocol, default_urls: &[Endpoint]) {
+    if !default_urls.is_empty() {
+        let open: Vec<String> =
+            default_urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
+        let open = open.join(" ");
+        let peer = match peer.default_ports {
+            [] => String::new(),
+            _ => format!("--protocol {} ", peer.name),
+        };
+        print_message(format_args!(
+            "Only this machine can connect. For other machines: linkgauge serve {peer}{open}"
+        ));
+    }
+    if let Some(limit) = open_file_limit().filter(|limit| *limit < server.max_files()) {
+        print_message(format_args!(
+            "At most about {} connections at once: the system allows this process {limit} open files. For more, raise \
+             the hard limit (ulimit -Hn) first.",
+            limit.saturating_sub(server.min_files())
+        ));
+    }
+}
+
 /// Prints the refusals since the last call. Returns true if there were any.
 fn print_refusals(server: &Server) -> bool {
     let refusals = server.refusals().take();
@@ -269,23 +274,25 @@ fn stand_in_hint(peer: &str) -> &'static str {
 /// Loopback endpoints on the transports of the protocol, on its ports. `port` replaces the first of them, and the others keep
 /// their distance to it.
 fn default_urls(peer: &protocol::Protocol, port: Option<u16>) -> Result<Vec<Endpoint>> {
-    let ports: &[_] = match peer.default_ports {
-        [] => &[("tcp", DEFAULT_PORT), ("udp", DEFAULT_PORT)],
-        ports => ports,
+    let urls: Vec<Endpoint> = if peer.default_ports.is_empty() {
+        let urls = ["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"].map(str::parse);
+        urls.into_iter().collect::<Result<_, _>>()?
+    } else {
+        let url = |(scheme, port): &(_, _)| format!("{scheme}://127.0.0.1:{port}").parse();
+        peer.default_ports.iter().map(url).collect::<Result<_, _>>()?
     };
-    let first = ports[0].1;
-    let url = |(scheme, own): &(&str, u16)| {
-        let number = match port {
-            Some(0) => Some(0),
-            Some(port) => port.checked_add(own - first),
-            None => Some(*own),
-        };
+    let Some(port) = port else { return Ok(urls) };
+    let own = |url: &Endpoint| url.host_port().ok().and_then(|(_, port)| port).unwrap_or(DEFAULT_PORT);
+    let first = own(&urls[0]);
+    let moved = |url: &Endpoint| {
+        let distance = own(url) - first;
+        let number = if port == 0 { Some(0) } else { port.checked_add(distance) };
         let number = number.with_context(|| {
-            format!("--port: {} also needs the port {} above it: choose a lower one", peer.name, own - first)
+            format!("--port: {} also needs the port {distance} above it: choose a lower one", peer.name)
         })?;
-        Ok(format!("{scheme}://127.0.0.1:{number}").parse()?)
+        Ok(url.with_port(number)?)
     };
-    ports.iter().map(url).collect()
+    urls.iter().map(moved).collect()
 }
 
 /// Adds the requested port, or else that of the protocol, to a URL without a port.
