@@ -4,6 +4,7 @@
 //! begin and end their slices (`workers`). One more thread, the caller's, keeps the ledger: it evaluates the alarms and writes the
 //! store. A slow disk never delays a probe.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +36,7 @@ mod http;
 mod ledger;
 mod level;
 mod live;
+mod live_probes;
 mod metrics;
 mod notice;
 mod notifier;
@@ -66,6 +68,7 @@ pub use site::{Lookup, METRICS_PATH, Page, RunRenderer, Site};
 pub use watcher::{Slice, Watcher};
 
 use budget::{DayBudget, EarlierTests};
+use live_probes::LiveProbes;
 use notifier::{NoticeOutcome, Notifier};
 use pusher::Pusher;
 use watcher::{EndedSlice, MeasuredSlice};
@@ -77,7 +80,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Slices of many links end at the same time: the states are shown together, at most this often.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the ledger waits for the next slice before it looks at the time.
+/// How long the ledger waits for the next slice before it looks at the time and at the results of probes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The probes of more links than this share threads: each thread of its own would also wake up when nothing is due.
@@ -92,7 +95,7 @@ pub struct MonitorContext<'a> {
     pub dialer: Dialer,
     /// Receives the events.
     pub observer: &'a dyn MonitorObserver,
-    /// Receives the states at the start, and soon after each slice and test.
+    /// Receives the states at the start, soon after each slice and test, and when a link goes down or up.
     pub on_states: &'a (dyn Fn(&[WatchState]) + Sync),
     /// Shared secret of servers that require one.
     pub token: Option<String>,
@@ -168,7 +171,7 @@ pub fn run(
     let notifier = shared.notifier(config);
     let host = shared.host().to_owned();
     std::thread::scope(|scope| {
-        let deliveries = shared.start_links(scope, config, earlier_tests);
+        let (deliveries, mut live) = shared.start_links(scope, config, earlier_tests);
         let push = config.push.as_ref();
         let mut pusher = push.map(|push| Pusher::start(scope, push, &context.dialer.clock, &host));
         let (notices, to_notify) = channel();
@@ -179,7 +182,7 @@ pub fn run(
         } else {
             drop((to_notify, reported));
         }
-        shared.keep(&mut ledger, &deliveries, &mut |ledger| {
+        shared.keep(&mut ledger, (&deliveries, &mut live), &mut |ledger| {
             for notice in ledger.take_notices() {
                 // Without actions there is no receiver.
                 let _ = notices.send(notice);
@@ -208,7 +211,7 @@ impl WatchContext<'_> {
     fn keep(
         &self,
         ledger: &mut Ledger,
-        deliveries: &Receiver<WatchResult>,
+        (deliveries, live): (&Receiver<WatchResult>, &mut BTreeMap<usize, LiveProbes>),
         after_each: &mut dyn FnMut(&mut Ledger),
     ) {
         let mut flushed = self.calendar.now().monotonic;
@@ -219,14 +222,23 @@ impl WatchContext<'_> {
             let delivered = deliveries.recv_timeout(POLL_INTERVAL);
             is_changed |= delivered.is_ok();
             match delivered {
-                Ok(WatchResult::Slice(watch, slice)) => ledger.record_slice(watch, *slice),
+                Ok(WatchResult::Slice(watch, slice)) => {
+                    if let Some(live) = live.get_mut(&watch) {
+                        ledger.record_probes(watch, slice.ended, &live.end_slice(&slice.replies));
+                    }
+                    ledger.record_slice(watch, *slice);
+                }
                 Ok(WatchResult::Test(watch, run)) => ledger.record_test(watch, *run),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            after_each(ledger);
             let now = self.calendar.now();
-            if is_changed && now.monotonic.since(shown) >= SHOW_INTERVAL {
+            let mut has_new_state = false;
+            for (watch, live) in live.iter_mut() {
+                has_new_state |= ledger.record_probes(*watch, now.wall, &live.take());
+            }
+            after_each(ledger);
+            if has_new_state || is_changed && now.monotonic.since(shown) >= SHOW_INTERVAL {
                 (shown, is_changed) = (now.monotonic, false);
                 (self.context.on_states)(ledger.states());
             }
@@ -260,13 +272,15 @@ impl WatchContext<'_> {
         scope: &'scope Scope<'scope, 'env>,
         config: &'env Config,
         earlier_tests: Vec<EarlierTests>,
-    ) -> Receiver<WatchResult> {
+    ) -> (Receiver<WatchResult>, BTreeMap<usize, LiveProbes>) {
         let (sender, deliveries) = channel();
-        let mut probed = Vec::new();
+        let (mut probed, mut live) = (Vec::new(), BTreeMap::new());
         for (index, (watch, earlier)) in config.watches.iter().zip(earlier_tests).enumerate() {
             match watch.schedule {
                 WatchSchedule::Continuous { per_second } => {
-                    probed.push(self.probed_link(index, watch, per_second));
+                    let watcher = self.watcher(watch, per_second);
+                    live.insert(index, watcher.live_probes());
+                    probed.push(ProbedLink { index, watch, watcher: Mutex::new(watcher) });
                 }
                 WatchSchedule::Every(period) => {
                     let sender = sender.clone();
@@ -275,7 +289,7 @@ impl WatchContext<'_> {
             }
         }
         scope.spawn(move || self.probe(&probed, &sender));
-        deliveries
+        (deliveries, live)
     }
 
     fn is_stopped(&self) -> bool {
@@ -293,11 +307,10 @@ impl WatchContext<'_> {
         watch.quiet.iter().any(|hours| hours.contain(now, &self.context.zone))
     }
 
-    fn probed_link<'a>(&self, index: usize, watch: &'a Watch, per_second: f64) -> ProbedLink<'a> {
-        let watcher =
-            Watcher::new(watch.clone(), per_second, self.calendar.clone(), self.context.dialer.clone());
-        let watcher = watcher.with_token(self.context.token.clone());
-        ProbedLink { index, watch, watcher: Mutex::new(watcher) }
+    fn watcher(&self, watch: &Watch, per_second: f64) -> Watcher {
+        let dialer = self.context.dialer.clone();
+        let watcher = Watcher::new(watch.clone(), per_second, self.calendar.clone(), dialer);
+        watcher.with_token(self.context.token.clone())
     }
 
     /// Probes these links until the monitor stops.

@@ -150,19 +150,29 @@ impl ReplyLog {
 
 /// The logs of all flows of a run.
 #[derive(Debug, Default)]
-pub struct ReplyLogs(Mutex<Vec<Arc<ReplyLog>>>);
+pub struct ReplyLogs {
+    new: Mutex<Vec<Arc<ReplyLog>>>,
+    /// Events of each flow that wait for the reader; `None`: by the number of flows.
+    events: Option<usize>,
+}
 
 impl ReplyLogs {
+    /// Logs in each of which so many events wait for the reader.
+    pub fn with_events(events: usize) -> ReplyLogs {
+        ReplyLogs { new: Mutex::default(), events: Some(events.max(1)) }
+    }
+
     /// Adds a flow, before it is measured.
     pub fn add(&self, source: ReplySource, is_one_of_many: bool) -> Arc<ReplyLog> {
-        let log = Arc::new(ReplyLog::new(source, if is_one_of_many { EVENTS_OF_MANY } else { EVENTS }));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(log.clone());
+        let events = self.events.unwrap_or(if is_one_of_many { EVENTS_OF_MANY } else { EVENTS });
+        let log = Arc::new(ReplyLog::new(source, events));
+        self.new.lock().unwrap_or_else(PoisonError::into_inner).push(log.clone());
         log
     }
 
     /// The logs that were added since the last call.
     pub fn take_new(&self) -> Vec<Arc<ReplyLog>> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.new.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -12,6 +12,7 @@ use super::black_box::{BlackBox, DocumentCompressor};
 use super::calendar::ClockChange;
 use super::config::{Config, Watch, WatchSchedule};
 use super::level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS};
+use super::live_probes::ProbeResult;
 use super::notice::{AlarmExplanation, MinuteFigures, Notice, NoticeKind};
 use super::watcher::Slice;
 use linkgauge_model::run::{CaseResult, Run};
@@ -164,6 +165,8 @@ pub struct WatchState {
     pub explanation: Option<(Timestamp, AlarmExplanation)>,
     level: LevelWatch,
     lost_in_row: u32,
+    /// Probes of the slice that is measured now whose results are known already.
+    known_probes: usize,
     black_box: BlackBox,
 }
 
@@ -195,6 +198,7 @@ impl WatchState {
             explanation: None,
             level: LevelWatch::default(),
             lost_in_row: 0,
+            known_probes: 0,
             black_box: BlackBox::default(),
         }
     }
@@ -226,8 +230,8 @@ impl WatchState {
     }
 
     /// Counts a probe; true if the link went down or up.
-    fn changes_state(&mut self, reply_ns: Option<u64>) -> bool {
-        self.lost_in_row = if reply_ns.is_some() { 0 } else { self.lost_in_row + 1 };
+    fn changes_state(&mut self, has_reply: bool) -> bool {
+        self.lost_in_row = if has_reply { 0 } else { self.lost_in_row + 1 };
         let is_up = match self.lost_in_row {
             0 => true,
             lost if lost >= DOWN_AFTER_LOST => false,
@@ -335,6 +339,21 @@ impl<'a> Ledger<'a> {
         self.tell(at, MonitorEvent::Explained { name, explanation });
     }
 
+    /// Takes the results of probes of a slice that is measured now; true if the state of the link is a new one.
+    pub(crate) fn record_probes(&mut self, watch: usize, at: Timestamp, probes: &[ProbeResult]) -> bool {
+        let before = self.states[watch].is_up;
+        for probe in probes {
+            let state = &mut self.states[watch];
+            state.known_probes += 1;
+            if *probe != ProbeResult::Overtaken && state.changes_state(*probe == ProbeResult::Replied) {
+                // Why an earlier slice failed says nothing about this probe.
+                state.failure = None;
+                self.tell_state(watch, at);
+            }
+        }
+        self.states[watch].is_up != before
+    }
+
     /// Takes a slice of a link.
     pub fn record_slice(&mut self, watch: usize, slice: Slice) {
         let at = slice.ended;
@@ -349,8 +368,9 @@ impl<'a> Ledger<'a> {
         state.black_box.push(&slice.run, &mut self.packer);
         let mut transitions = Vec::new();
         let mut has_changed = false;
-        for probe in &slice.probes {
-            has_changed |= state.changes_state(*probe);
+        let known = std::mem::take(&mut state.known_probes);
+        for (number, probe) in slice.probes.iter().enumerate() {
+            has_changed |= number >= known && state.changes_state(probe.is_some());
             for (index, alert) in state.alerts.iter_mut().enumerate() {
                 transitions.extend(alert.record(*probe).map(|transition| (index, transition)));
             }

@@ -3,20 +3,21 @@
 //! A slice is a run of the schedule: every protocol and transport that measures latency can be watched. Slices end at
 //! multiples of their length on the wall clock, so that windows of a minute consist of whole slices.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::calendar::{Calendar, ClockChange, ClockSnapshot, SLICE};
 use super::config::{ConfigError, Watch, checked_plan};
+use super::live_probes::{CurrentLogs, LiveProbes};
 use linkgauge_engine::link::{Dialer, KeptLinks};
 use linkgauge_engine::schedule::{self, CheckedPlan, EndedRun, FlowThreads, RunContext};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{Pacing, StopCondition};
 use linkgauge_model::run::{FailureKind, Run};
-use linkgauge_model::sample::{CollectedSamples, RawFile, Sample, Window, WindowCounts};
+use linkgauge_model::sample::{CollectedSamples, RawFile, ReplyLogs, Sample, Window, WindowCounts};
 
 /// A shorter rest of a slice is joined to the next one.
 const MIN_SLICE: Duration = Duration::from_secs(2);
@@ -45,6 +46,8 @@ pub struct Slice {
     pub(crate) clock_change: Option<ClockChange>,
     /// The document of the slice, for the time around an alarm; without the facts of this machine.
     pub run: Run,
+    /// The results of its probes, as they arrived.
+    pub(super) replies: Arc<ReplyLogs>,
 }
 
 /// A slice that has begun.
@@ -52,6 +55,7 @@ struct BegunSlice {
     began: ClockSnapshot,
     length: Duration,
     samples: CollectedSamples,
+    replies: Arc<ReplyLogs>,
 }
 
 /// A slice whose probes have ended.
@@ -80,6 +84,7 @@ pub struct Watcher {
     connection_cache: Arc<linkgauge_engine::protocol::ConnectionCache>,
     failures_in_row: u32,
     seed: u64,
+    current_logs: CurrentLogs,
 }
 
 impl Watcher {
@@ -96,7 +101,13 @@ impl Watcher {
             connection_cache: Arc::default(),
             failures_in_row: 0,
             seed: 1,
+            current_logs: CurrentLogs::default(),
         }
+    }
+
+    /// Reads the results of the probes while they are measured.
+    pub(super) fn live_probes(&self) -> LiveProbes {
+        LiveProbes::new(self.current_logs.clone())
     }
 
     /// The shared secret of servers that require one.
@@ -164,11 +175,15 @@ impl Watcher {
         context.token = self.token.clone();
         let (raw, samples) = RawFile::collect((2.0 * self.per_second * length.as_secs_f64()) as usize);
         context.raw = Some(raw);
-        Ok((BegunSlice { began, length, samples }, plan, context))
+        // The reader looks several times a second.
+        let replies = Arc::new(ReplyLogs::with_events(16 + (2.0 * self.per_second) as usize));
+        *self.current_logs.lock().unwrap_or_else(PoisonError::into_inner) = replies.clone();
+        context.replies = Some(replies.clone());
+        Ok((BegunSlice { began, length, samples, replies }, plan, context))
     }
 
     fn measured(&mut self, begun: BegunSlice, run: Run) -> MeasuredSlice {
-        let BegunSlice { began, length, samples } = begun;
+        let BegunSlice { began, length, samples, replies } = begun;
         let measured = run.cases.first().filter(|case| case.complete && case.figures.has_measurements());
         self.detected = measured.map(|case| case.protocol.clone());
         let failure = run.cases.first().and_then(|case| {
@@ -177,7 +192,7 @@ impl Watcher {
         });
         let mut slice = self.slice_of(began, run, samples.take());
         let failure = failure.filter(|(kind, _)| *kind != FailureKind::Interrupted);
-        slice.failure = failure.map(|(_, reason)| reason);
+        (slice.failure, slice.replies) = (failure.map(|(_, reason)| reason), replies);
         self.failures_in_row = if slice.failure.is_some() { self.failures_in_row + 1 } else { 0 };
         let pause_until = slice.failure.is_some().then(|| self.dialer.now() + self.pause(began, length));
         MeasuredSlice { slice, pause_until }
@@ -224,7 +239,8 @@ impl Watcher {
             down_ms: 0,
         });
         probes.iter().flatten().for_each(|time| window.record(*time));
-        Slice { began, ended: began.wall, window, probes, failure: None, clock_change: None, run }
+        let replies = Arc::default();
+        Slice { began, ended: began.wall, window, probes, failure: None, clock_change: None, run, replies }
     }
 
     /// How long a link that failed is not opened again, within a slice.

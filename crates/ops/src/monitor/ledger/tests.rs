@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::monitor::live_probes::ProbeResult::{Lost, Overtaken, Replied};
 use crate::monitor::{Calendar, SLICE};
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{RunContext, run};
@@ -48,7 +49,8 @@ fn slice(config: &Config, second: i64, probes: Vec<Option<u64>>) -> Slice {
     let began = calendar.now();
     let run = run(&plan, &mut RunContext::new(Dialer::new(clock), &()));
     let ended = began.wall + SLICE;
-    Slice { began, ended, window, probes, failure: None, clock_change: None, run }
+    let replies = Default::default();
+    Slice { began, ended, window, probes, failure: None, clock_change: None, run, replies }
 }
 
 fn replies(count: usize) -> Vec<Option<u64>> {
@@ -177,4 +179,34 @@ fn a_level_shift_is_found_with_the_windows_before_a_restart() {
     assert_eq!(shift.since.as_second(), 6 * 3600);
     assert!((1.9..2.1).contains(&(shift.after_ns / shift.before_ns)), "{shift:?}");
     assert_eq!(hours(8, 10, 2_000_000), [], "it is reported once");
+}
+
+#[test]
+fn a_link_is_down_and_up_while_its_slice_is_measured() {
+    let (config, events) = (config(), Events::default());
+    let mut ledger = Ledger::new(&config, Vec::new(), None, &events).unwrap();
+    let (at, name) = (Timestamp::UNIX_EPOCH, "link".to_owned());
+    assert!(ledger.record_probes(0, at, &[Replied; 4]), "it is up");
+    assert!(!ledger.record_probes(0, at, &[Lost, Lost]));
+    assert_eq!((ledger.states()[0].is_up, events.take()), (Some(true), vec![]));
+    assert!(ledger.record_probes(0, at, &[Lost]));
+    assert_eq!(ledger.states()[0].is_up, Some(false));
+    assert!(ledger.record_probes(0, at, &[Replied, Overtaken, Overtaken, Overtaken]));
+    assert_eq!(
+        events.take(),
+        [MonitorEvent::Down { name: name.clone(), reason: None }, MonitorEvent::Up { name: name.clone() }]
+    );
+    // The slice repeats what is known.
+    let probes = [replies(4), vec![None; 6], replies(1)].concat();
+    ledger.record_slice(0, slice(&config, 0, probes));
+    let of_state = |events: Vec<MonitorEvent>| {
+        let is_state =
+            |event: &MonitorEvent| matches!(event, MonitorEvent::Down { .. } | MonitorEvent::Up { .. });
+        events.into_iter().filter(is_state).collect::<Vec<_>>()
+    };
+    assert_eq!(of_state(events.take()), []);
+    // The last three of this one could not be sent.
+    ledger.record_probes(0, at, &[Replied; 8]);
+    ledger.record_slice(0, slice(&config, 10, [replies(8), vec![None; 3]].concat()));
+    assert_eq!(of_state(events.take()), [MonitorEvent::Down { name, reason: None }]);
 }
