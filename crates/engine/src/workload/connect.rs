@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::phases::{Phase, PhaseTracker, SendSchedule};
 use super::redial::{OpeningEnd, Redial};
+use super::silence::FinalSilence;
 use super::{FlowRole, Load, MeasuredFlows, RecordingParty, TrafficKind, Workload};
 use crate::link::Fault;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
@@ -66,6 +67,8 @@ pub(crate) struct Connector {
     redial: Redial,
     opening: Option<PendingConnection>,
     next_sequence: u64,
+    silence: FinalSilence,
+    timeout: Duration,
 }
 
 impl Connector {
@@ -82,6 +85,8 @@ impl Connector {
             redial: Redial::new(),
             opening: None,
             next_sequence: 0,
+            silence: FinalSilence::default(),
+            timeout: load.timeout,
         }
     }
 
@@ -99,8 +104,10 @@ impl Connector {
         let held_up = !self.schedule.is_closed_loop() && self.schedule.due(began) <= began;
         self.recorder.counts.missed_sends += u64::from(held_up);
         if ended.is_open {
+            self.silence.on_reply();
             self.recorder.record_reply(Sample { sequence, intended, sent: began, received: now }, 0);
         } else {
+            self.silence.on_loss();
             self.recorder.record_loss(now);
             self.recorder.record_missed_frame(sequence, intended);
         }
@@ -118,7 +125,8 @@ impl Party for Connector {
         let (phase, begins) = self.phases.advance_to(now);
         self.is_first_measured |= begins;
         if phase == Phase::Finished {
-            return Step::Done;
+            let is_lost = self.silence.shows_lost_server(&self.recorder, self.timeout, now);
+            return if is_lost { Step::Fail(Fault::TimedOut) } else { Step::Done };
         }
         if let Some(step) = self.redial.give_up() {
             return step;

@@ -27,6 +27,7 @@ pub(crate) mod phases;
 mod redial;
 pub(crate) mod report_check;
 pub mod responsiveness;
+mod silence;
 pub mod throughput;
 
 pub use load::Load;

@@ -12,6 +12,7 @@ use crate::link::{Batch, Caps, Fault, Framing, prefetch};
 use crate::workload::pattern::Alphabet;
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
+use crate::workload::silence::FinalSilence;
 use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::{
@@ -115,6 +116,8 @@ pub struct Pinger {
     is_over: bool,
     /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
     unanswered: Option<u64>,
+    /// Absent where a further measurement follows, or other connections show more.
+    silence: Option<FinalSilence>,
     window: RequestWindow,
     timeout: Duration,
     outgoing: OutgoingRequest,
@@ -186,6 +189,7 @@ impl Pinger {
                 || window.max_outstanding == 1 && load.stop.time_ns.is_none())
             .then_some(0),
             unrecorded_sample: None,
+            silence: (!load.has_few_samples() && !load.is_one_of_many()).then(FinalSilence::default),
             stages,
         }
     }
@@ -215,6 +219,9 @@ impl Pinger {
         while let Some(lost) = self.window.expire_next(now, self.timeout) {
             let sequence = lost.sequence();
             if lost.is_measured {
+                if lost.period == ProbePeriod::Loaded {
+                    self.silence.iter_mut().for_each(FinalSilence::on_loss);
+                }
                 self.recorder.end_request_in(lost.period);
                 let recorder = self.recorder.of_period(lost.period);
                 recorder.record_loss(now);
@@ -262,6 +269,7 @@ impl Pinger {
         let sequence = slot.sequence();
         let sample = Sample { sequence, intended, sent, received: now };
         let reordered = self.window.is_overtaken(number);
+        self.silence.iter_mut().for_each(FinalSilence::on_reply);
         let mut neighbours_ns = [None; 2];
         match state {
             RequestState::Lost => {
@@ -305,6 +313,16 @@ impl Pinger {
             }
             RequestState::Lost => counts.late += 1,
             RequestState::Received => counts.duplicate += 1,
+        }
+    }
+
+    /// All requests have a reply or are lost.
+    fn last_step(&mut self, now: Time) -> Step<'_> {
+        self.record_pending();
+        let silence = self.silence.as_ref();
+        match silence.is_some_and(|silence| silence.shows_lost_server(&self.recorder, self.timeout, now)) {
+            true => Step::Fail(Fault::TimedOut),
+            false => Step::Done,
         }
     }
 
@@ -354,7 +372,7 @@ impl Party for Pinger {
             if phase == Phase::Finished {
                 self.end_schedule(now);
                 if self.window.is_empty() {
-                    return Step::Done;
+                    return self.last_step(now);
                 }
             }
             let is_full = self.window.is_full(now, self.timeout);

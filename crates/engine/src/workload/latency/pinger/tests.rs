@@ -602,6 +602,32 @@ fn run_schedule(
 }
 
 #[test]
+fn a_server_that_is_silent_until_the_end_was_lost() {
+    // Three requests after the last reply, one timeout each.
+    let bench = |timeout: Duration| {
+        let load = Load { timeout, stop: StopCondition::after_count(4), ..Load::endless(8) };
+        let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+        let pinger = Pinger::new(Box::new(EchoCodec::new(&load, &MESSAGES)), &load, &MESSAGES, recorder);
+        let mut bench = PingerHarness { pinger, now: Time(1) };
+        assert!(matches!(bench.pinger.next_step(Time(1)), Step::Tune(_)));
+        let request = bench.request();
+        bench.at(5).deliver(&request);
+        loop {
+            match bench.next_step() {
+                WantedStep::Send(request) => bench.pinger.on_sent(request.len(), bench.now),
+                WantedStep::Receive(until) => {
+                    bench.now = until;
+                    bench.pinger.on_timeout(until);
+                }
+                end => return end,
+            }
+        }
+    };
+    assert_eq!(bench(Duration::from_secs(1)), WantedStep::Fail);
+    assert_eq!(bench(Duration::from_millis(100)), WantedStep::Done, "too short");
+}
+
+#[test]
 fn a_lost_request_does_not_hold_up_a_schedule() {
     for size in [1, 2, 8] {
         // The timeout is that of 500 requests; a byte has 256 numbers.
