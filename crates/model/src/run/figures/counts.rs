@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn unknown_losses_are_absent() {
-        let mut figures = Figures::default();
-        figures.counts = MessageCounts { sent: 3229, ..MessageCounts::default() };
+        let counts = MessageCounts { sent: 3229, ..MessageCounts::default() };
+        let mut figures = Figures { counts, ..Figures::default() };
         figures.counts.forget_lost();
         let written = serde_json::to_value(&figures).unwrap();
         let keys = ["sent", "received", "lost", "losses_unknown"];
