@@ -9,7 +9,10 @@ use rustls::CertificateError as Fault;
 pub(crate) fn remedy(error: &(dyn Error + 'static), option: &str) -> Option<String> {
     let fault = fault_below(error)?;
     Some(match fault {
-        Fault::UnknownIssuer | Fault::BadSignature => {
+        // An authority of the same name with a key of another kind is another authority.
+        Fault::UnknownIssuer
+        | Fault::BadSignature
+        | Fault::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             format!(
                 "no authority that this host trusts has signed its certificate: name the file of the authority with {option}"
             )

@@ -157,7 +157,7 @@ pub struct ReplyLogs {
 }
 
 impl ReplyLogs {
-    /// Logs in each of which so many events wait for the reader.
+    /// Logs in each of which up to this number of events wait for the reader.
     pub fn with_events(events: usize) -> ReplyLogs {
         ReplyLogs { new: Mutex::default(), events: Some(events.max(1)) }
     }
