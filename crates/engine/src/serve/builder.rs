@@ -38,6 +38,7 @@ impl Server {
     /// selects a free port.
     ///
     /// ```
+    /// # mod linkgauge { pub use linkgauge_engine::serve::{ServeError, Server}; }
     /// let server = linkgauge::Server::on("tcp://127.0.0.1:0").start()?;
     /// assert!(server.url().starts_with("tcp://127.0.0.1:"));
     /// // It stops when it is dropped.
