@@ -297,8 +297,7 @@ fn default_urls(peer: &protocol::Protocol, port: Option<u16>) -> Result<Vec<Endp
 
 /// Adds the requested port, or else that of the protocol, to a URL without a port.
 fn with_default_port(url: Endpoint, peer: &protocol::Protocol, port: Option<u16>) -> Result<Endpoint> {
-    let own = || peer.default_ports.iter().find(|(scheme, _)| *scheme == url.scheme()).map(|(_, port)| *port);
-    match (port.or_else(own), url.host_port()) {
+    match (port.or_else(|| peer.default_port(url.scheme())), url.host_port()) {
         (Some(port), Ok((_, None))) => Ok(url.with_port(port)?),
         _ => Ok(url),
     }

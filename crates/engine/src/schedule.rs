@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::link::{Dialer, KeptLinks};
-use crate::protocol::{ConnectionCache, ReadyCase};
+use crate::protocol::ConnectionCache;
 use crate::workload::download::{ContentSender, PartialContent};
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::{CaseResult, Environment, Failure, Figures, Run};
@@ -228,9 +228,6 @@ impl BegunRun {
     /// Notes why a repetition of a case is incomplete.
     fn note_failure(&mut self, context: &RunContext, position: CasePosition, failure: Failure) {
         let CasePosition { case, repetition, .. } = position;
-        let ReadyCase { protocol, endpoints, .. } = &self.accumulators[case].case;
-        let message = protocol.adapt_server_hint(&failure.message, &endpoints[0]);
-        let failure = Failure { message, ..failure };
         let reason = failure.message.as_str();
         context.observer.event(&RunEvent::Failed { case, repetition, reason });
         self.accumulators[case].failures.push(failure);

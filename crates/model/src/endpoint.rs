@@ -10,6 +10,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// linkgauge's default port, unassigned at IANA.
+pub const DEFAULT_PORT: u16 = 7100;
+
 /// The error in a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

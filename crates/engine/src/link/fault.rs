@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::host::cpu::PinError;
-use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::{Failure, FailureKind};
 use linkgauge_model::units::format_period;
 
@@ -152,12 +152,25 @@ impl From<LinkError> for Failure {
 
 /// A fault, its endpoint, and a hint for the user.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.endpoint, .fault))]
+#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.endpoint, .fault, .server))]
 pub struct LinkError {
     /// The endpoint, as typed.
     pub endpoint: Box<str>,
     /// What failed.
     pub fault: Fault,
+    /// The server to start where nothing listens.
+    server: ServerHint,
+}
+
+/// The server that a client needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ServerHint {
+    /// The `--protocol` of `serve`; `None`: the default.
+    pub(crate) protocol: Option<&'static str>,
+    /// The port of an endpoint without one; `None`: [`DEFAULT_PORT`].
+    pub(crate) default_port: Option<u16>,
+    /// No command of ours starts it: it is another program or a device.
+    pub(crate) is_foreign: bool,
 }
 
 /// The endpoint, unless the fault already names it.
@@ -171,7 +184,12 @@ fn error_prefix(endpoint: &str, fault: &Fault) -> String {
 impl LinkError {
     /// Joins the fault of a link with its endpoint.
     pub fn new(endpoint: &Endpoint, fault: Fault) -> LinkError {
-        LinkError { endpoint: endpoint.as_str().into(), fault }
+        LinkError { endpoint: endpoint.as_str().into(), fault, server: ServerHint::default() }
+    }
+
+    /// Names the server of a protocol in the hint.
+    pub(crate) fn with_server(self, server: ServerHint) -> LinkError {
+        LinkError { server, ..self }
     }
 }
 
@@ -204,7 +222,7 @@ pub fn describe_refusal(operation: &str, source: &io::Error) -> String {
     reason.to_owned()
 }
 
-fn remedy(endpoint: &str, fault: &Fault) -> String {
+fn remedy(endpoint: &str, fault: &Fault, server: &ServerHint) -> String {
     let remedy = match fault {
         Fault::System { source, .. } if is_file_limit_reached(source) => RAISE_FILE_LIMIT_HINT,
         Fault::System { operation: VANISHED, .. } => {
@@ -212,7 +230,7 @@ fn remedy(endpoint: &str, fault: &Fault) -> String {
         }
         Fault::Closed => ": check whether the server or device still runs, and its log",
         Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
-            return start_server_hint(endpoint);
+            return start_server_hint(endpoint, server);
         }
         Fault::System { source, .. } => system_remedy(source.kind()),
         Fault::SilentLine => CHECK_LINE_HINT,
@@ -223,16 +241,19 @@ fn remedy(endpoint: &str, fault: &Fault) -> String {
     remedy.to_owned()
 }
 
-/// The begin of the command in the hint to start a server.
-pub(crate) const SERVE_HINT: &str = ", like 'linkgauge serve ";
-
 /// With a command that serves the endpoint. Without an address, a server listens on its own host only.
-fn start_server_hint(endpoint: &str) -> String {
+fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
     let Ok(endpoint) = endpoint.parse::<Endpoint>() else { return String::new() };
     let scheme = endpoint.scheme();
+    let like = |address: &str| {
+        let protocol = server.protocol.map_or(String::new(), |name| format!("--protocol {name} "));
+        match server.is_foreign {
+            true => String::new(),
+            false => format!(", like 'linkgauge serve {protocol}{scheme}://{address}'"),
+        }
+    };
     let Ok((host, port)) = endpoint.host_port() else {
-        let address = endpoint.address();
-        return format!(": no server listens there. Start one{SERVE_HINT}{scheme}://{address}'");
+        return format!(": no server listens there. Start one{}", like(endpoint.address()));
     };
     let listen = match host.parse() {
         Ok(IpAddr::V6(address)) if address.is_loopback() => "[::1]",
@@ -242,12 +263,11 @@ fn start_server_hint(endpoint: &str) -> String {
         _ => "0.0.0.0",
     };
     let (which, port) = match port {
-        Some(port) => ("this port", format!(":{port}")),
-        None => ("the default port", String::new()),
+        Some(port) => ("this port".to_owned(), format!(":{port}")),
+        None => (format!("port {}", server.default_port.unwrap_or(DEFAULT_PORT)), String::new()),
     };
-    format!(
-        ": no server listens on {which}. Start one there{SERVE_HINT}{scheme}://{listen}{port}', or name another port"
-    )
+    let like = like(&format!("{listen}{port}"));
+    format!(": no server listens on {which}. Start one there{like}, or name another port")
 }
 
 /// What to try after an error of the system, as the end of a message.
@@ -285,12 +305,12 @@ mod tests {
 
     #[test]
     fn a_refusal_says_on_which_port_no_server_listens() {
-        let hint = start_server_hint("tcp://192.0.2.1");
-        let expected = ": no server listens on the default port. Start one there, like 'linkgauge serve tcp://0.0.0.0', or ";
-        assert!(hint.starts_with(expected), "{hint}");
-        let hint = start_server_hint("tcp://[::1]:9");
-        assert!(hint.starts_with(
-            ": no server listens on this port. Start one there, like 'linkgauge serve tcp://[::1]:9'"
-        ));
+        let own = ServerHint::default();
+        insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &own), @": no server listens on port 7100. Start one there, like 'linkgauge serve tcp://0.0.0.0', or name another port");
+        insta::assert_snapshot!(start_server_hint("tcp://[::1]:9", &own), @": no server listens on this port. Start one there, like 'linkgauge serve tcp://[::1]:9', or name another port");
+        let iperf3 = ServerHint { protocol: Some("iperf3"), default_port: Some(5201), is_foreign: false };
+        insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &iperf3), @": no server listens on port 5201. Start one there, like 'linkgauge serve --protocol iperf3 tcp://0.0.0.0', or name another port");
+        let logger = ServerHint { protocol: Some("pakbus"), default_port: Some(6785), is_foreign: true };
+        insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &logger), @": no server listens on port 6785. Start one there, or name another port");
     }
 }

@@ -12,11 +12,8 @@ use super::own_interfaces::{interface_between, interface_facts, recent_facts};
 use super::traffic_class::set_traffic_class;
 use super::{Facts, Fault, OpenContext, Transport, find_transport, sys};
 use crate::host::interfaces;
-use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::PATH_MTU_FACT;
-
-/// linkgauge's default port, unassigned at IANA.
-pub const DEFAULT_PORT: u16 = 7100;
 
 /// What an endpoint is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

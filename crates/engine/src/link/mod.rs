@@ -15,7 +15,7 @@ pub use batch::{Batch, BatchSizes, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
 pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
-pub(crate) use fault::{SERVE_HINT, SILENT_REMEDY};
+pub(crate) use fault::{SILENT_REMEDY, ServerHint};
 pub use fault::{describe_refusal, system_remedy};
 pub use hosts::Hosts;
 pub use kept::KeptLinks;
@@ -87,9 +87,10 @@ mod tests;
 
 pub use bluetooth::hci;
 pub use companion::{companion_datagrams, companion_stream};
+pub use internet::all_interface_facts;
 pub(crate) use internet::requested_traffic_class;
-pub use internet::{DEFAULT_PORT, all_interface_facts};
 pub use ip_family::IpFamily;
+pub use linkgauge_model::endpoint::DEFAULT_PORT;
 pub(crate) use sys::prefetch;
 pub use sys::return_freed_buffers;
 

@@ -7,11 +7,10 @@ use std::io;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::internet::DEFAULT_PORT;
 use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener};
 use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, sys};
 use linkgauge_model::clock::Clock;
-use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::units;
 

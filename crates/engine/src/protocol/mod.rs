@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Admission, Caps, Dialer, Link, LinkError, SERVE_HINT};
+use crate::link::{Admission, Caps, Dialer, Link, LinkError, ServerHint};
 use crate::workload::download::{ContentSender, PartialContent};
 use crate::workload::{
     FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
@@ -105,30 +105,26 @@ impl Protocol {
         })
     }
 
+    /// The server that a client of this protocol needs at an endpoint.
+    pub(crate) fn server_hint(&self, endpoint: &Endpoint) -> ServerHint {
+        if [auto::NAME, linkgauge::PROTOCOL.name, none::PROTOCOL.name].contains(&self.name) {
+            return ServerHint::default();
+        }
+        ServerHint {
+            protocol: Some(self.name),
+            default_port: self.default_port(endpoint.scheme()),
+            is_foreign: self.serve.is_none(),
+        }
+    }
+
+    /// The default port of a scheme.
+    pub fn default_port(&self, scheme: &str) -> Option<u16> {
+        self.default_ports.iter().find(|(name, _)| *name == scheme).map(|(_, port)| *port)
+    }
+
     /// Whether it supports the workload of that name.
     pub fn supports(&self, workload: &str) -> bool {
         self.workloads().any(|(supported, _)| supported.name == workload)
-    }
-}
-
-impl Protocol {
-    /// The message with a hint to start a server of this protocol, on the port that was tried, in place of one of ours.
-    pub(crate) fn adapt_server_hint(&self, message: &str, endpoint: &Endpoint) -> String {
-        if ["auto", "linkgauge", "none"].contains(&self.name) {
-            return message.to_owned();
-        }
-        let port = self.default_ports.iter().find(|(scheme, _)| *scheme == endpoint.scheme());
-        let message = match port {
-            Some((_, port)) => message.replacen("on the default port", &format!("on port {port}"), 1),
-            None => message.to_owned(),
-        };
-        let Some((before, after)) = message.split_once(SERVE_HINT) else { return message };
-        match (self.serve, after.split_once('\'')) {
-            (Some(_), _) => format!("{before}{SERVE_HINT}--protocol {} {after}", self.name),
-            // Its server is another program or a device.
-            (None, Some((_, rest))) => format!("{before}{rest}"),
-            (None, None) => message,
-        }
     }
 }
 
@@ -195,6 +191,14 @@ impl From<ProtocolError> for Failure {
 }
 
 impl ProtocolError {
+    /// Names the server of a protocol in the hint of a link error.
+    pub(crate) fn with_server(self, server: ServerHint) -> ProtocolError {
+        match self {
+            ProtocolError::Link(error) => error.with_server(server).into(),
+            other => other,
+        }
+    }
+
     /// A [`ProtocolError::UnexpectedReply`] of the server at this endpoint.
     pub(crate) fn unexpected_reply(endpoint: &Endpoint, what: impl Into<String>) -> ProtocolError {
         ProtocolError::UnexpectedReply { endpoint: endpoint.to_string(), what: what.into() }

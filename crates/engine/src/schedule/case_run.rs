@@ -216,9 +216,7 @@ impl CaseRun {
                     .map_err(|error| Failure::new(FailureKind::InvalidCase, error.to_string()))?
             }
         };
-        let scheme = case.endpoints[0].scheme();
-        let port = case.protocol.default_ports.iter().find(|(name, _)| *name == scheme);
-        dialer.default_port = port.map(|(_, port)| *port);
+        dialer.default_port = case.protocol.default_port(case.endpoints[0].scheme());
         apply_default_pacing(&mut case, &dialer);
         if position.is_part {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
@@ -337,8 +335,10 @@ impl CaseRun {
             connection_cache: &context.connection_cache,
             new_recorder: &|role, port| self.new_recorder(context, role, port),
         };
-        let session = (self.case.protocol.connect)(&self.case, &connect_context).map_err(Failure::from);
-        let session = session.map_err(|failure| self.diagnosed(failure));
+        let session = (self.case.protocol.connect)(&self.case, &connect_context).map_err(|error| {
+            let server = self.case.protocol.server_hint(&self.case.endpoints[0]);
+            self.diagnosed(error.with_server(server).into())
+        });
         // The flows alone share now, so that the last one to end takes the times.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).clear();
         session

@@ -126,7 +126,8 @@ pub(super) fn results_of(
             fault => fault,
         });
         let endpoint = &case.endpoints[flow.endpoint_index];
-        let fault = fault.map(|fault| Failure::from(LinkError::new(endpoint, fault)));
+        let error = fault.map(|fault| LinkError::new(endpoint, fault));
+        let fault = error.map(|error| Failure::from(error.with_server(case.protocol.server_hint(endpoint))));
         links.push(flow.link);
         flowed.push(FlowResult {
             role: flow.role,

@@ -112,8 +112,7 @@ impl ServerBuilder {
         let endpoints: Vec<Endpoint> = self.urls.iter().map(|url| url.parse()).collect::<Result<_, _>>()?;
         let served = find_protocol(&self.protocol).and_then(|protocol| Some((protocol, protocol.serve?)));
         let (protocol, serve) = served.ok_or(ServeError::Protocol(self.protocol))?;
-        let scheme = endpoints[0].scheme();
-        let port = protocol.default_ports.iter().find(|(name, _)| *name == scheme).map(|(_, port)| *port);
+        let port = protocol.default_port(endpoints[0].scheme());
         let dialer = Dialer { default_port: port.or(dialer.default_port), ..dialer.clone() };
         let limits = self.config.limits;
         let rates = self.rates.or_else(|| limits.bit_rate.map(|rate| Arc::new(RateLimiter::new(rate))));

@@ -44,8 +44,8 @@ pub(crate) struct Source {
     schedule: SendSchedule,
     phases: PhaseTracker,
     timeout: Duration,
-    tuning: Option<Tuning>,
-    batch_tuning: Tuning,
+    tuning: Tuning,
+    is_tuned: bool,
     /// The limit of the bytes that the link holds unsent, for a stream that ends at a time: from the first byte on, until the
     /// link proves fast.
     unsent_limit: Option<UnsentLimit>,
@@ -123,8 +123,8 @@ impl Source {
             schedule: SendSchedule::new(load.pacing),
             phases: PhaseTracker::new(load.warm_up, load.stop),
             timeout: load.timeout,
-            tuning: Some(load.batch_tuning()),
-            batch_tuning: load.batch_tuning(),
+            tuning: load.batch_tuning(),
+            is_tuned: false,
             unsent_limit: (caps.framing == Framing::Stream && load.stop.time_ns.is_some())
                 .then_some(UnsentLimit::Set),
             stream: pattern::PatternStream::new(
@@ -273,8 +273,9 @@ impl Source {
 impl Party for Source {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if let Some(tuning) = self.tuning.take() {
-            return Step::Tune(tuning);
+        if !self.is_tuned {
+            self.is_tuned = true;
+            return Step::Tune(self.tuning);
         }
         if self.is_finished || self.is_loopback_done() {
             return Step::Done;
@@ -321,7 +322,7 @@ impl Party for Source {
             if self.position >= FAST_BYTES {
                 let is_fast = at.since(since) < FAST_TIME;
                 self.unsent_limit = is_fast.then_some(UnsentLimit::Remove);
-                self.tuning = is_fast.then_some(self.batch_tuning);
+                self.is_tuned = !is_fast;
             }
         }
         if let Some(sent) = &mut self.end_message_sent {
