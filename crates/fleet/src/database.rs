@@ -46,7 +46,7 @@ const MAX_LEAD: Duration = Duration::from_secs(86_400);
 /// More than any id of ours has.
 const MAX_ID_CHARS: usize = 64;
 
-/// Of each session: no lock is waited for longer than a batch may take, none outlives a collector that was lost, and a committed
+/// Settings of each session: no lock is waited for longer than a batch may take, none outlives a collector that was lost, and a committed
 /// batch is on the disk whatever the server usually does.
 const SESSION: &str = "SET statement_timeout = '25s'; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '30s';
     SET synchronous_commit = on; SET TimeZone = 'UTC'; SET client_min_messages = warning";

@@ -69,7 +69,7 @@ pub enum Departure<M> {
 enum EndOfInput {
     /// By a receive that gets nothing: several messages may have arrived together. The events report input as long as there is some.
     FailedReceive,
-    /// Need not know: after one receive, the events report what is left.
+    /// Not asked: after one receive, the events report what is left.
     NextEvents,
     /// By a receive that gets less than it has room for. The events report only new input, which takes the kernel less time.
     ShortReceive,

@@ -610,7 +610,7 @@ pub struct RemoteClock {
     /// The step between its times, if it is a coarse one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tick_ns: Option<f64>,
-    /// Its rate relative to the local clock, if that is more than any clock has.
+    /// Rate relative to the local clock, if that is more than a clock has.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub excessive_drift_ppm: Option<f64>,
 }

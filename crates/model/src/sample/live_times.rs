@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Buckets of a power of two, as a power of two.
 const SPLIT_BITS: u32 = 4;
 const SPLIT: usize = 1 << SPLIT_BITS;
-/// Those of all powers of two of 64 bits.
+/// Buckets of all powers of two of 64 bits.
 const BUCKETS: usize = 64 * SPLIT;
 
 /// Counts of round-trip times. Other threads may read.

@@ -27,7 +27,7 @@ pub struct LineBounds {
 }
 
 impl LineBounds {
-    /// Of lines with a slope of at most `max_slope` either way. Each point is a position, an upper and a lower bound, in the
+    /// Bounds of lines with a slope of at most `max_slope` either way. Each point is a position, an upper and a lower bound, in the
     /// order of the positions. `None` without points, or if there is no such line.
     pub fn new(points: &[(f64, f64, f64)], max_slope: f64) -> Option<LineBounds> {
         let band = Band {

@@ -20,7 +20,7 @@ pub(crate) enum ProbeResult {
 #[derive(Default)]
 pub(super) struct LiveProbes {
     current: CurrentLogs,
-    /// Those of the slice that is read.
+    /// Logs of the slice that is read.
     logs: Arc<ReplyLogs>,
     flows: Vec<Arc<ReplyLog>>,
     /// The last probe of the slice that has a reply.

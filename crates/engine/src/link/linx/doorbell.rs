@@ -37,7 +37,7 @@ impl Doorbell {
         !self.is_watched.swap(true, SeqCst)
     }
 
-    /// Rings no more. Returns whether it did before.
+    /// Stops the ringing. Returns whether it was on before.
     pub(crate) fn stop_watching(&self) -> bool {
         self.is_watched.swap(false, SeqCst)
     }

@@ -173,7 +173,7 @@ struct Outcomes<'a> {
     of: &'a dyn Fn(RateKnob) -> Option<RateResponse>,
     lower: LowerLoad,
     counted: &'a [&'static str],
-    /// Those that stopped the sender for less than half of the time.
+    /// Causes that stopped the sender for less than half of the time.
     partial: &'a [&'static str],
 }
 
