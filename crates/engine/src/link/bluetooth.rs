@@ -10,9 +10,10 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{Facts, Fault, Limitation, sys};
+use super::{Facts, Fault, Limitation};
 use crate::host::radio::{self, RadioBlock};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_system as system;
 
 pub mod hci;
 
@@ -139,7 +140,7 @@ impl LocalAdapter {
 /// The adapters of this host, as far as the kernel lists them.
 pub(crate) fn list_adapters() -> Vec<LocalAdapter> {
     let Ok(control) = open_socket(BluetoothProtocol::Hci) else { return Vec::new() };
-    let found = sys::bluetooth_adapters(&control).unwrap_or_default().into_iter();
+    let found = system::bluetooth_adapters(&control).unwrap_or_default().into_iter();
     found
         .map(|(number, address, is_up)| LocalAdapter {
             number,
@@ -162,13 +163,13 @@ pub(crate) fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
 /// An address of the family; `before` and `after` are the bytes around the device address.
 pub(crate) fn socket_address(before: &[u8], device: BluetoothAddress, after: &[u8]) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
-    sys::raw_address(&[&family, before, &device.to_kernel_order(), after].concat())
+    system::raw_address(&[&family, before, &device.to_kernel_order(), after].concat())
 }
 
 /// `sockaddr_hci` of an adapter, for raw commands.
 pub(crate) fn adapter_address(number: u16) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
-    sys::raw_address(&[family, number.to_ne_bytes(), [0; 2]].concat())
+    system::raw_address(&[family, number.to_ne_bytes(), [0; 2]].concat())
 }
 
 /// The device in such an address, `before` bytes after the family, and the bytes around it.
@@ -176,7 +177,7 @@ pub(crate) fn split_address(
     address: &SockAddr,
     before: usize,
 ) -> Option<(BluetoothAddress, Vec<u8>, Vec<u8>)> {
-    let bytes = sys::raw_bytes(address);
+    let bytes = system::raw_bytes(address);
     let (before, rest) = bytes.get(2..)?.split_at_checked(before)?;
     let (device, after) = rest.split_first_chunk::<6>()?;
     Some((BluetoothAddress::reversed(*device), before.to_vec(), after.to_vec()))
@@ -306,7 +307,7 @@ mod tests {
         let device: BluetoothAddress = "00:aa:01:00:00:23".parse().unwrap();
         assert_eq!(device.to_string(), "00:AA:01:00:00:23");
         let address = socket_address(&[], device, &[5, 0]);
-        assert_eq!(&sys::raw_bytes(&address)[2..], &[0x23, 0, 0, 1, 0xaa, 0, 5, 0]);
+        assert_eq!(&system::raw_bytes(&address)[2..], &[0x23, 0, 0, 1, 0xaa, 0, 5, 0]);
         assert_eq!(split_address(&address, 0), Some((device, vec![], vec![5, 0])));
         for wrong in
             ["", "00:aa:01:00:00", "00:aa:01:00:00:2", "00:aa:01:00:00:23:1", "00:aa:01:00:00:+1", "any"]

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::tcp_info::{self, TcpInfo};
-use super::{Link, LinkDescriptor, sys};
+use super::{Link, LinkDescriptor};
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::{ConnectionEvidence, ConnectionReading, Counters, Gauge};
+use linkgauge_system as system;
+use linkgauge_system::tcp_info::{self, TcpInfo};
 
 /// `SK_MEMINFO_…` of linux/sock_diag.h: nine numbers of `SO_MEMINFO`.
 const MEMINFO_VALUES: usize = 9;
@@ -45,11 +46,11 @@ impl LinkReading {
     /// Reads the counters of a descriptor; those that it does not have are absent.
     pub fn of(descriptor: BorrowedFd<'_>) -> LinkReading {
         LinkReading {
-            tcp: sys::tcp_info(descriptor),
-            memory: sys::socket_memory(descriptor),
-            unread_bytes: sys::unread_bytes(descriptor),
-            unacknowledged_bytes: sys::unacknowledged_bytes(descriptor),
-            unsent_bytes: sys::unsent_bytes(descriptor),
+            tcp: system::tcp_info(descriptor),
+            memory: system::socket_memory(descriptor),
+            unread_bytes: system::unread_bytes(descriptor),
+            unacknowledged_bytes: system::unacknowledged_bytes(descriptor),
+            unsent_bytes: system::unsent_bytes(descriptor),
         }
     }
 

@@ -22,7 +22,8 @@ use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::socket::{IoDirection, SocketLink};
 use super::stamps::SendStamps;
-use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES, sys};
+use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
+use linkgauge_system as system;
 
 /// Messages from before the link was made, or more than the caller requested; shared by the handles.
 type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -64,7 +65,7 @@ impl DatagramLink {
 
     /// Counts marks of received messages, which the remote sends with this traffic class.
     pub(crate) fn read_marks(&mut self, expected: u8) {
-        sys::set_receive_traffic_class(&self.inner.socket);
+        system::set_receive_traffic_class(&self.inner.socket);
         self.marks = Some(MarkReader::new(expected));
     }
 
@@ -104,7 +105,7 @@ impl DatagramLink {
 
     fn receive_coalesced(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         let (length, info) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            sys::receive_with_info(socket, &mut into.bytes, blocking)
+            system::receive_with_info(socket, &mut into.bytes, blocking)
         })?;
         let segment = info.segment_bytes.unwrap_or(length).max(1);
         // An empty datagram is also a message.
@@ -131,7 +132,7 @@ impl DatagramLink {
         let Batch { bytes, slot_bytes: slot, spans, .. } = into;
         let ended = &mut self.is_ended;
         self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            sys::receive_many(socket, bytes, *slot, blocking, |start, length| match length {
+            system::receive_many(socket, bytes, *slot, blocking, |start, length| match length {
                 // The end of a connection is received as an empty message.
                 0 if closes => *ended = true,
                 length => spans.push(start, length),
@@ -142,10 +143,10 @@ impl DatagramLink {
 
     fn receive_with_ttl(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
         if !std::mem::replace(&mut self.is_ttl_enabled, true) {
-            sys::set_receive_ttl(&self.inner.socket);
+            system::set_receive_ttl(&self.inner.socket);
         }
         let (length, ttl) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            sys::receive_with_ttl(socket, &mut into.bytes, blocking)
+            system::receive_with_ttl(socket, &mut into.bytes, blocking)
         })?;
         into.ttl = ttl;
         Ok(length)
@@ -164,7 +165,7 @@ impl DatagramLink {
         }
         let run = &messages[..messages.len().min(count * message)];
         let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
-            sys::send_segments(socket, run, message as u16, blocking)
+            system::send_segments(socket, run, message as u16, blocking)
         });
         match sent {
             Err(Fault::System { source, .. }) if is_errno_of(&source, SEGMENT_TOO_LARGE_ERRNOS) => {
@@ -240,7 +241,7 @@ impl Link for DatagramLink {
         let coalesced = self.receive_method == ReceiveMethod::Coalesced;
         // Only the handle that turned it on turns it off: another handle may still receive.
         if coalesced != coalesced_before {
-            match sys::set_udp_coalescing(&self.inner.socket, coalesced) {
+            match system::set_udp_coalescing(&self.inner.socket, coalesced) {
                 Ok(()) => self.is_coalescing.store(coalesced, Relaxed),
                 Err(_) if self.marks.is_some() => self.receive_method = ReceiveMethod::Single,
                 Err(_) => self.receive_method = ReceiveMethod::Many,
@@ -281,7 +282,7 @@ impl Link for DatagramLink {
         let sent = self
             .inner
             .attempt(IoDirection::Send, within, |socket, blocking| {
-                sys::send_many(socket, messages, message, blocking)
+                system::send_many(socket, messages, message, blocking)
             })
             .map_err(|fault| self.inner.map_too_long(fault, message))?;
         Ok((sent * message).min(messages.len()))

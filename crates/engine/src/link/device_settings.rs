@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
 use super::internet;
-use super::sys::{self, InterruptCoalescing};
 use crate::host::{interfaces, radio, read};
 use linkgauge_model::endpoint::Endpoint;
+use linkgauge_system::{self as system, InterruptCoalescing};
 
 mod journal;
 
@@ -86,7 +86,7 @@ impl SettingPlace {
     fn read(&self, root: &Path) -> Option<String> {
         match self {
             SettingPlace::InterruptDelay(interface) => {
-                let now = sys::interrupt_coalescing(any_socket().ok()?, interface)?;
+                let now = system::interrupt_coalescing(any_socket().ok()?, interface)?;
                 Some(format!("{}{}", now.receive_us, if now.is_adaptive { ADAPTIVE } else { "" }))
             }
             SettingPlace::PowerSave(interface) => {
@@ -101,7 +101,7 @@ impl SettingPlace {
         match self {
             SettingPlace::InterruptDelay(interface) => {
                 let wanted = parse_interrupt_delay(value).ok_or(io::ErrorKind::InvalidInput)?;
-                sys::set_interrupt_coalescing(any_socket()?, interface, wanted)
+                system::set_interrupt_coalescing(any_socket()?, interface, wanted)
             }
             SettingPlace::PowerSave(interface) => {
                 let index = interfaces::number_of(interface).ok_or(io::ErrorKind::NotFound)?;

@@ -11,10 +11,11 @@ use socket2::{SockAddr, Socket};
 
 use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::socket::{IoDirection, wait_ready};
-use super::sys::{Blocking, ReceivedDatagram};
-use super::{AcceptFilter, Admission, Fault, Link, Listener, sys};
+use super::{AcceptFilter, Admission, Fault, Link, Listener};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
+use linkgauge_system as system;
+use linkgauge_system::{Blocking, ReceivedDatagram};
 
 /// How the sockets of an address family find each other.
 pub(crate) trait DatagramFamily: Send {
@@ -88,13 +89,13 @@ impl<F: DatagramFamily> ForwardingListener<F> {
             return false;
         }
         // A full link loses the message, as its own socket would.
-        let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, F::WHEN_FULL);
+        let _ = system::send_to(&self.socket, &self.receive_buffer[..length], to, None, F::WHEN_FULL);
         true
     }
 
     fn open_link(&mut self, length: usize, from: &F::Sender) -> Result<Box<dyn Link>, Fault> {
         let forward = |to: &SockAddr| {
-            sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, Blocking::Allowed)
+            system::send_to(&self.socket, &self.receive_buffer[..length], to, None, Blocking::Allowed)
                 .map(drop)
                 .map_err(|errno| Fault::system("forward")(errno.into()))
         };
@@ -113,7 +114,7 @@ impl<F: DatagramFamily> DatagramListener for ForwardingListener<F> {
     }
 
     fn next_message(&mut self) -> io::Result<ReceivedDatagram> {
-        sys::receive_from(&self.socket, &mut self.receive_buffer, Blocking::Never)
+        system::receive_from(&self.socket, &mut self.receive_buffer, Blocking::Never)
     }
 
     fn handle_message(
@@ -131,7 +132,8 @@ impl<F: DatagramFamily> DatagramListener for ForwardingListener<F> {
             Admission::Open => return Ok(Some((self.open_link(message.length, &from)?, name))),
             Admission::Reply => {
                 // A reply that cannot be sent counts as lost.
-                let _ = sys::send_to(&self.socket, reply, &self.family.address(&from), None, Blocking::Never);
+                let _ =
+                    system::send_to(&self.socket, reply, &self.family.address(&from), None, Blocking::Never);
             }
             Admission::Drop | Admission::Ignore => {}
         }

@@ -17,7 +17,6 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
-use super::ip_family::IpFamily;
 use super::party::Tuning;
 use super::reachability::{ask_for_reports, connect_fault, socket_fault};
 use super::serial_line::PortControl;
@@ -28,6 +27,7 @@ use super::{
     UnpacedScope, endpoint_caps, fallback, internet,
 };
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_system::IpFamily;
 
 /// The transport `icmp` in the list of transports.
 pub(crate) const TRANSPORT: Transport = Transport {

@@ -7,13 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::ip_family::IpFamily;
 use super::own_interfaces::{interface_between, interface_facts, recent_facts};
 use super::traffic_class::set_traffic_class;
-use super::{Facts, Fault, OpenContext, Transport, find_transport, sys};
+use super::{Facts, Fault, OpenContext, Transport, find_transport};
 use crate::host::interfaces;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::PATH_MTU_FACT;
+use linkgauge_system as system;
+use linkgauge_system::IpFamily;
 
 /// What an endpoint is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +112,7 @@ pub(crate) fn is_internet(endpoint: &Endpoint) -> bool {
 
 /// Whether an address belongs to this host.
 pub(crate) fn is_own(address: IpAddr) -> bool {
-    address.is_loopback() || sys::interface_addresses().iter().any(|(_, own)| *own == address)
+    address.is_loopback() || system::interface_addresses().iter().any(|(_, own)| *own == address)
 }
 
 /// Options of every transport over IP, for its list: name and meaning.
@@ -374,7 +375,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     };
     note("local", address_fact(socket.local_addr()));
     note("remote", address_fact(socket.peer_addr()));
-    note(PATH_MTU_FACT, sys::path_mtu(socket).map(Into::into));
+    note(PATH_MTU_FACT, system::path_mtu(socket).map(Into::into));
     let interface =
         connected_addresses(socket).and_then(|(local, remote)| recent_facts(socket, local, remote));
     note("interface", interface.map(Into::into));
@@ -408,7 +409,7 @@ pub(crate) fn interface_of(endpoint: &Endpoint) -> Option<String> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None).ok()?;
     socket.connect(&remote.into()).ok()?;
     let (local, remote) = connected_addresses(&socket)?;
-    interface_between(&sys::interface_addresses(), local, remote).map(str::to_owned)
+    interface_between(&system::interface_addresses(), local, remote).map(str::to_owned)
 }
 
 /// Facts about every interface of this host; empty if no socket can be opened.
@@ -478,8 +479,8 @@ mod tests {
             assert_eq!(both[0], both[1], "{facts:?}");
         }
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-        assert_eq!(sys::interrupt_coalescing(&socket, "no-such-device"), None);
-        assert_eq!(sys::stamp_sources(&socket, "lo"), ["software"]);
-        assert!(sys::stamp_sources(&socket, "no-such-device").is_empty());
+        assert_eq!(system::interrupt_coalescing(&socket, "no-such-device"), None);
+        assert_eq!(system::stamp_sources(&socket, "lo"), ["software"]);
+        assert!(system::stamp_sources(&socket, "no-such-device").is_empty());
     }
 }

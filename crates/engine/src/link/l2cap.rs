@@ -4,7 +4,7 @@ use socket2::{SockAddr, Socket};
 
 use super::bluetooth::{self, AdapterSelector, BluetoothAddress, BluetoothProtocol};
 use super::socket::{self, AcceptResult, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Framing, Link, Listener, OpenContext, Transport, sys};
+use super::{Caps, Facts, Fault, Framing, Link, Listener, OpenContext, Transport};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
@@ -31,6 +31,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         pairs.iter().flat_map(all).collect()
     },
 };
+use linkgauge_system as system;
 
 /// Default of a channel (Bluetooth Core, volume 3, part A).
 const DEFAULT_MTU: u16 = 672;
@@ -93,7 +94,7 @@ impl Options {
         let socket = bluetooth::open_socket(BluetoothProtocol::L2cap)
             .map_err(Fault::system("open an L2CAP socket"))?;
         if (self.mtu, self.mode) != (DEFAULT_MTU, L2capMode::Basic) {
-            sys::set_l2cap_options(&socket, self.mtu, self.mode as u8)
+            system::set_l2cap_options(&socket, self.mtu, self.mode as u8)
                 .map_err(Fault::system("set MTU and mode"))?;
         }
         Ok(socket)
@@ -113,7 +114,7 @@ fn address_text(address: &SockAddr) -> Option<String> {
 
 fn facts(socket: &Socket, facts: &mut Facts) {
     bluetooth::facts(socket, address_text, 2, facts);
-    let Some((outward, inward)) = sys::l2cap_mtus(socket) else { return };
+    let Some((outward, inward)) = system::l2cap_mtus(socket) else { return };
     facts.insert("mtu_bytes".to_owned(), outward.into());
     facts.insert("receive_mtu_bytes".to_owned(), inward.into());
 }

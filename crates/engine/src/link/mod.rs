@@ -42,7 +42,6 @@ mod forwarding;
 mod hosts;
 pub mod icmp;
 mod internet;
-mod ip_family;
 mod kept;
 mod l2cap;
 pub mod linx;
@@ -68,9 +67,7 @@ pub mod shared_thread;
 mod socket;
 pub mod socket_settings;
 pub mod stamps;
-mod sys;
 mod tcp;
-pub mod tcp_info;
 mod tcp_options;
 pub mod time_of_day;
 pub mod tipc;
@@ -89,10 +86,9 @@ pub use bluetooth::hci;
 pub use companion::{companion_datagrams, companion_stream};
 pub use internet::all_interface_facts;
 pub(crate) use internet::requested_traffic_class;
-pub use ip_family::IpFamily;
 pub use linkgauge_model::endpoint::DEFAULT_PORT;
-pub(crate) use sys::prefetch;
-pub use sys::return_freed_buffers;
+pub(crate) use linkgauge_system::prefetch;
+pub use linkgauge_system::return_freed_buffers;
 
 /// All transports, in the order of help and documentation.
 pub static TRANSPORTS: &[Transport] = &[
@@ -300,7 +296,7 @@ pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedFd<'_>> {
 /// How long the remote system has acknowledged nothing of what it still has to (TCP); `None` if nothing is missing.
 pub(crate) fn unacknowledged_time(link: &dyn Link) -> Option<Duration> {
     let is_waiting = link.status().unacknowledged_bytes.is_some_and(|bytes| bytes > 0);
-    let info = sys::tcp_info(own_socket(link).filter(|_| is_waiting)?)?;
+    let info = linkgauge_system::tcp_info(own_socket(link).filter(|_| is_waiting)?)?;
     Some(Duration::from_millis(info.last_ack_ms()?.into()))
 }
 

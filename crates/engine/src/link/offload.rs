@@ -14,9 +14,10 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use super::socket::{IoDirection, wait_ready};
-use super::sys::Blocking;
-use super::{Facts, MAX_COALESCED_BYTES, sys};
+use super::{Facts, MAX_COALESCED_BYTES};
 use linkgauge_model::clock::Clock;
+use linkgauge_system as system;
+use linkgauge_system::Blocking;
 
 /// How several datagrams are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +195,7 @@ impl ProbePair {
     /// `None` if the kernel refuses the method or loses messages.
     fn measure_rate(&mut self, sending: SendMethod, receiving: ReceiveMethod) -> Option<f64> {
         if receiving == ReceiveMethod::Coalesced {
-            sys::set_udp_coalescing(&self.receiver, true).ok()?;
+            system::set_udp_coalescing(&self.receiver, true).ok()?;
         }
         let clock = Clock::System;
         let start = clock.now();
@@ -229,10 +230,12 @@ impl ProbePair {
                     &left[..PROBE_MESSAGE_BYTES],
                     rustix::net::SendFlags::DONTWAIT,
                 ),
-                SendMethod::Many => sys::send_many(&self.sender, left, PROBE_MESSAGE_BYTES, Blocking::Never)
-                    .map(|messages| messages * PROBE_MESSAGE_BYTES),
+                SendMethod::Many => {
+                    system::send_many(&self.sender, left, PROBE_MESSAGE_BYTES, Blocking::Never)
+                        .map(|messages| messages * PROBE_MESSAGE_BYTES)
+                }
                 SendMethod::Segments => {
-                    sys::send_segments(&self.sender, left, PROBE_MESSAGE_BYTES as u16, Blocking::Never)
+                    system::send_segments(&self.sender, left, PROBE_MESSAGE_BYTES as u16, Blocking::Never)
                 }
             }?;
             left = &left[taken.min(left.len())..];
@@ -250,7 +253,7 @@ impl ProbePair {
             .map(|(length, _)| length),
             ReceiveMethod::Many => {
                 let mut bytes = 0;
-                sys::receive_many(
+                system::receive_many(
                     &self.receiver,
                     &mut self.receive_buffer,
                     PROBE_MESSAGE_BYTES,
@@ -260,7 +263,7 @@ impl ProbePair {
                 Ok(bytes)
             }
             ReceiveMethod::Coalesced => {
-                sys::receive_with_info(&self.receiver, &mut self.receive_buffer, Blocking::Never)
+                system::receive_with_info(&self.receiver, &mut self.receive_buffer, Blocking::Never)
                     .map(|(length, _)| length)
             }
         }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::{Facts, sys};
+use super::Facts;
 use crate::host::interfaces;
 use linkgauge_model::clock::{Clock, Time};
+use linkgauge_system as system;
 
 /// Older readings are not used.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -36,7 +37,7 @@ pub fn recent_facts(socket: &Socket, local: IpAddr, remote: IpAddr) -> Option<Fa
     if readings.read_at.is_none_or(|read_at| now.since(read_at) > MAX_AGE) {
         *readings = InterfaceReadings {
             read_at: Some(now),
-            addresses: sys::interface_addresses(),
+            addresses: system::interface_addresses(),
             facts: BTreeMap::new(),
         };
     }
@@ -56,8 +57,8 @@ pub fn interface_between(own: &[(String, IpAddr)], local: IpAddr, remote: IpAddr
 
 fn with_offloads(socket: &Socket, name: &str) -> Facts {
     let mut facts = interface_facts(socket, name);
-    facts.insert("offloads".to_owned(), sys::enabled_offloads(socket, name).into());
-    facts.insert("time_stamps".to_owned(), sys::stamp_sources(socket, name).into());
+    facts.insert("offloads".to_owned(), system::enabled_offloads(socket, name).into());
+    facts.insert("time_stamps".to_owned(), system::stamp_sources(socket, name).into());
     facts
 }
 
@@ -65,10 +66,10 @@ fn with_offloads(socket: &Socket, name: &str) -> Facts {
 pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
     let mut facts = interfaces::facts(name);
     // Known also where /sys shows another network namespace.
-    if let Ok(device) = sys::find_device(socket, name) {
+    if let Ok(device) = system::find_device(socket, name) {
         facts.insert("mtu_bytes".to_owned(), device.mtu.into());
     }
-    if let Some(coalescing) = sys::interrupt_coalescing(socket, name) {
+    if let Some(coalescing) = system::interrupt_coalescing(socket, name) {
         facts.insert("interrupt_delay_us".to_owned(), coalescing.receive_us.into());
         facts.insert("interrupt_delay_adaptive".to_owned(), coalescing.is_adaptive.into());
     }

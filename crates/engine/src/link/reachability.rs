@@ -12,8 +12,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Fault;
 use super::fault::NO_ROUTE;
-use super::ip_family::IpFamily;
-use super::sys::{self, DeliveryError};
+use linkgauge_system::IpFamily;
+use linkgauge_system::{self as system, DeliveryError};
 
 /// Time after the first packet in which the reports of an unreachable host arrive: each of the three requests for the address of a
 /// neighbour waits for a second (`mcast_solicit` and `retrans_time_ms` of arp(7)).
@@ -28,7 +28,7 @@ pub(crate) fn silent_fault() -> Fault {
 
 /// Has the kernel store the reports about packets of a socket to that address.
 pub(crate) fn ask_for_reports(socket: &Socket, address: IpAddr) -> Result<(), Fault> {
-    match sys::set_receive_errors(socket, IpFamily::of_address(address), true) {
+    match system::set_receive_errors(socket, IpFamily::of_address(address), true) {
         // A socket of Multipath TCP has no reports.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
         set => set.map_err(Fault::system("ask for errors")),
@@ -38,7 +38,7 @@ pub(crate) fn ask_for_reports(socket: &Socket, address: IpAddr) -> Result<(), Fa
 /// Ignores later reports: of a remote that has answered, they are temporary.
 pub(crate) fn ignore_reports(socket: &Socket) {
     // A socket without this option has no reports either.
-    let _ = sys::set_receive_errors(socket, family_of(socket), false);
+    let _ = system::set_receive_errors(socket, family_of(socket), false);
 }
 
 fn family_of(socket: &Socket) -> IpFamily {
@@ -63,7 +63,7 @@ fn fault_to(
     operation: &'static str,
     source: io::Error,
 ) -> Fault {
-    let report = sys::take_delivery_error(socket, family_of(socket));
+    let report = system::take_delivery_error(socket, family_of(socket));
     let own = socket.local_addr().ok().and_then(|local| local.as_socket()).map(|local| local.ip());
     let remote_ip = remote.map(|remote| remote.ip().to_canonical());
     // A closed port of TCP is refused by TCP itself, one of UDP by a report of its host: that of another host is a firewall's.
@@ -72,7 +72,7 @@ fn fault_to(
     let is_of_remote = |from: IpAddr| Some(from.to_canonical()) == remote_ip;
     let report = report.filter(|report| !(is_udp && is_refused && report.from.is_none_or(is_of_remote)));
     report
-        .and_then(|report| report.into_fault(own))
+        .and_then(|report| fault_of(report, own))
         .or_else(|| local_refusal(remote?, &source))
         .unwrap_or(Fault::System { operation, source })
 }
@@ -116,45 +116,35 @@ fn route_refusal(remote: SocketAddr) -> Option<Fault> {
     )))
 }
 
-impl DeliveryError {
-    /// The path does not carry a packet of that size whole.
-    pub(crate) fn is_too_big(&self) -> bool {
-        matches!(
-            (self.family, self.icmp_type_code),
-            (IpFamily::V4, Some((3, 4))) | (IpFamily::V6, Some((2, _)))
-        )
-    }
-
-    /// The fault that this report describes; `None` if it is an error of this system without a report. `own` is the address of
-    /// this host.
-    pub(crate) fn into_fault(self, own: Option<IpAddr>) -> Option<Fault> {
-        use IpFamily::{V4, V6};
-        // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
-        let (kind, code) = self.icmp_type_code.filter(|_| !self.is_too_big())?;
-        let (what, remedy) = match (self.family, kind, code) {
-            (V4, 11, 0) | (V6, 3, 0) => (
-                "time exceeded: the route has more routers than the ttl allows",
-                "raise ttl, or look for a loop of routers",
-            ),
-            (V4, 3, 0) | (V6, 1, 0) => (NO_ROUTE, "check the address and the routes there"),
-            (V4, 3, 1) | (V6, 1, 3) if self.from.is_some() && self.from == own => {
-                let no_answer = "host unreachable: nothing on this network has its address";
-                return Some(Fault::Unreachable(format!("{no_answer}. {}", capitalized(UNREACHABLE_REMEDY))));
-            }
-            (V4, 3, 1) | (V6, 1, 3) => ("host unreachable", UNREACHABLE_REMEDY),
-            (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) if self.from.is_some() && self.from == own => {
-                return Some(Fault::Unreachable(OWN_FIREWALL.to_owned()));
-            }
-            (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) => {
-                ("prohibited on the route", "a firewall refuses it: contact its administrator")
-            }
-            _ => ("unreachable", "check the address and the route to it"),
-        };
-        Some(Fault::Unreachable(match self.from {
-            Some(from) => format!("{what}, reported by {from}: {remedy}"),
-            None => format!("{what} (ICMP type {kind}, code {code}): {remedy}"),
-        }))
-    }
+/// The fault that a report describes; `None` if it is an error of this system without a report. `own` is the address of
+/// this host.
+fn fault_of(report: DeliveryError, own: Option<IpAddr>) -> Option<Fault> {
+    use IpFamily::{V4, V6};
+    // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
+    let (kind, code) = report.icmp_type_code.filter(|_| !report.is_too_big())?;
+    let (what, remedy) = match (report.family, kind, code) {
+        (V4, 11, 0) | (V6, 3, 0) => (
+            "time exceeded: the route has more routers than the ttl allows",
+            "raise ttl, or look for a loop of routers",
+        ),
+        (V4, 3, 0) | (V6, 1, 0) => (NO_ROUTE, "check the address and the routes there"),
+        (V4, 3, 1) | (V6, 1, 3) if report.from.is_some() && report.from == own => {
+            let no_answer = "host unreachable: nothing on this network has its address";
+            return Some(Fault::Unreachable(format!("{no_answer}. {}", capitalized(UNREACHABLE_REMEDY))));
+        }
+        (V4, 3, 1) | (V6, 1, 3) => ("host unreachable", UNREACHABLE_REMEDY),
+        (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) if report.from.is_some() && report.from == own => {
+            return Some(Fault::Unreachable(OWN_FIREWALL.to_owned()));
+        }
+        (V4, 3, 2 | 3 | 9 | 10 | 13) | (V6, 1, 1 | 4..=6) => {
+            ("prohibited on the route", "a firewall refuses it: contact its administrator")
+        }
+        _ => ("unreachable", "check the address and the route to it"),
+    };
+    Some(Fault::Unreachable(match report.from {
+        Some(from) => format!("{what}, reported by {from}: {remedy}"),
+        None => format!("{what} (ICMP type {kind}, code {code}): {remedy}"),
+    }))
 }
 
 fn capitalized(text: &str) -> String {
@@ -195,7 +185,7 @@ mod tests {
             let from = from.map(|from| from.parse().unwrap());
             let errno = Errno::HOSTUNREACH;
             let error = DeliveryError { family, icmp_type_code: message, errno, from };
-            error.into_fault(own).map_or("none".to_owned(), |fault| fault.to_string())
+            fault_of(error, own).map_or("none".to_owned(), |fault| fault.to_string())
         };
         insta::assert_snapshot!([
             message_of(V4, Some((11, 0)), Some("192.0.2.1")),

@@ -22,7 +22,7 @@ use super::socket::{
 };
 use super::stamps::SendStamps;
 use super::{
-    Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, Listener, OpenContext, Transport, sys,
+    Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, Listener, OpenContext, Transport,
 };
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -74,6 +74,7 @@ const ASSOCIATION_CAPS: Caps = Caps {
     can_half_close: false,
     ..Caps::STREAM
 };
+use linkgauge_system as system;
 
 struct Options {
     nodelay: bool,
@@ -101,7 +102,7 @@ impl Options {
 
     fn apply_to_connection(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
-        sys::set_sctp_nodelay(socket, self.nodelay).map_err(Fault::system("set SCTP_NODELAY"))
+        system::set_sctp_nodelay(socket, self.nodelay).map_err(Fault::system("set SCTP_NODELAY"))
     }
 }
 
@@ -117,7 +118,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 
 fn facts(socket: &Socket, facts: &mut Facts) {
     internet::facts(socket, facts);
-    let Some(status) = sys::sctp_status(socket) else { return };
+    let Some(status) = system::sctp_status(socket) else { return };
     facts.insert("path_mtu_bytes".to_owned(), status.path_mtu.into());
     facts.insert("fragment_bytes".to_owned(), status.fragment_bytes.into());
 }

@@ -17,7 +17,7 @@ use super::serial_line::{
 };
 use super::socket::{IoDirection, wait_ready};
 use super::stamps::SendStamps;
-use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, OpenContext, Transport, sys, tty};
+use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, OpenContext, Transport, tty};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -49,6 +49,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     listen: None,
     loopback_urls: |_| Vec::new(),
 };
+use linkgauge_system as system;
 
 /// A pseudo-terminal wakes its writer only when its reader has read nearly all. A reader that pauses before that makes room as well,
 /// so a write is tried again after this time.
@@ -141,7 +142,7 @@ impl Link for SerialLink {
         LinkStatus {
             is_hung_up,
             is_broken: is_hung_up,
-            unacknowledged_bytes: sys::unacknowledged_bytes(&self.device),
+            unacknowledged_bytes: system::unacknowledged_bytes(&self.device),
             busy_poll_time: self.busy_poll_total,
             ..LinkStatus::default()
         }

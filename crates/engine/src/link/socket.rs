@@ -18,20 +18,19 @@ use socket2::{SockAddr, Socket};
 
 use super::batch::{receive_single, send_first};
 use super::fault::VANISHED;
-use super::ip_family::IpFamily;
 use super::party::Tuning;
 use super::reachability::{ignore_reports, socket_fault};
 use super::serial_line::PortControl;
 use super::stamps::{SendStamps, StampReader};
-use super::sys::{Blocking, DatagramInfo};
-use super::{
-    AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, connect_first, sys,
-};
+use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, connect_first};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::run::MTU_REPORTER_FACT;
 use linkgauge_model::units;
+use linkgauge_system as system;
+use linkgauge_system::IpFamily;
+use linkgauge_system::{Blocking, DatagramInfo};
 
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
 const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
@@ -164,7 +163,7 @@ impl SocketLink {
         let Some(family) = family.filter(|_| is_news && self.caps.framing == Framing::Message) else {
             return false;
         };
-        if let Some(from) = sys::take_delivery_error(&self.socket, family).and_then(|report| report.from) {
+        if let Some(from) = system::take_delivery_error(&self.socket, family).and_then(|report| report.from) {
             let _ = self.mtu_reporter.set(from);
         }
         true
@@ -253,7 +252,7 @@ impl SocketLink {
         within: Duration,
     ) -> Result<(usize, DatagramInfo), Fault> {
         let (length, info) = self.attempt(IoDirection::Receive, within, |socket, blocking| {
-            sys::receive_with_info(socket, into, blocking)
+            system::receive_with_info(socket, into, blocking)
         })?;
         let time = |wall_ns| self.stamps.as_ref()?.time_of(wall_ns);
         self.arrived = info.arrived_wall_ns.and_then(time);
@@ -389,7 +388,7 @@ impl Link for SocketLink {
             StampReader::discard(&self.socket);
         }
         let unacknowledged_bytes =
-            if is_acknowledged { sys::unacknowledged_bytes(&self.socket) } else { None };
+            if is_acknowledged { system::unacknowledged_bytes(&self.socket) } else { None };
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Errors and the end of both directions are reported without a request.
@@ -403,12 +402,12 @@ impl Link for SocketLink {
             is_broken: has_error || unacknowledged_bytes.is_some_and(|bytes| bytes > 0) && has_no_peer(),
             unacknowledged_bytes,
             retransmits: if is_stream {
-                sys::tcp_info(&self.socket).and_then(|info| info.retransmits()).map(Into::into)
+                system::tcp_info(&self.socket).and_then(|info| info.retransmits()).map(Into::into)
             } else {
                 None
             },
             marks: None,
-            socket_drops: if is_acknowledged { None } else { sys::socket_drops(&self.socket) },
+            socket_drops: if is_acknowledged { None } else { system::socket_drops(&self.socket) },
             busy_poll_time: self.busy_poll_total,
         }
     }

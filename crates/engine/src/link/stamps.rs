@@ -8,10 +8,11 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use super::time_of_day::{TimeOfDay, read_offset_bounds};
-use super::{Caps, Framing, sys};
+use super::{Caps, Framing};
 use linkgauge_model::clock::{Clock, Time};
+use linkgauge_system as system;
 
-pub(crate) use super::sys::SendPoint;
+pub(crate) use linkgauge_system::SendPoint;
 
 /// Stamps that one reading returns: those of 32 messages.
 const MAX_STAMPS: usize = 64;
@@ -95,7 +96,7 @@ const START_INTERVAL: Duration = Duration::from_micros(500);
 /// later. Waits until it stamps a datagram of ours to ourselves; where the loopback device is down, as long as it usually takes.
 pub(super) fn await_arrival_stamps(clock: &Clock) {
     let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else { return };
-    let (Ok(own), Ok(())) = (probe.local_addr(), sys::stamp_on_request(&probe)) else { return };
+    let (Ok(own), Ok(())) = (probe.local_addr(), system::stamp_on_request(&probe)) else { return };
     if probe.send_to(&[0], own).is_err() {
         clock.sleep_until(clock.now() + BLIND_START_TIME);
         return;
@@ -103,7 +104,7 @@ pub(super) fn await_arrival_stamps(clock: &Clock) {
     let until = clock.now() + START_TIMEOUT;
     while clock.now() < until {
         let _ = probe.send_to(&[0], own);
-        let received = sys::receive_with_info(&probe, &mut [0], sys::Blocking::Never);
+        let received = system::receive_with_info(&probe, &mut [0], system::Blocking::Never);
         if received.is_ok_and(|(_, info)| info.arrived_wall_ns.is_some()) {
             return;
         }
@@ -121,8 +122,8 @@ impl StampReader {
             return None;
         }
         match caps.framing {
-            Framing::Message => sys::stamp_messages(socket),
-            Framing::Stream => sys::stamp_stream(socket),
+            Framing::Message => system::stamp_messages(socket),
+            Framing::Stream => system::stamp_stream(socket),
         }
         .ok()?;
         let reader = StampReader::new(clock)?;
@@ -160,7 +161,7 @@ impl StampReader {
         self.wall_offset_ns = self.wall_offset_ns.filter(|offset| expected.contains(offset));
         let mut has_read = false;
         while !self.collected.is_full()
-            && let Some(record) = sys::next_send_record(socket)
+            && let Some(record) = system::next_send_record(socket)
         {
             has_read = true;
             if let Some(at) = self.time_of(record.wall_ns) {
@@ -174,7 +175,7 @@ impl StampReader {
     /// any.
     pub(super) fn discard(socket: &socket2::Socket) -> bool {
         let mut has_read = false;
-        while sys::next_send_record(socket).is_some() {
+        while system::next_send_record(socket).is_some() {
             has_read = true;
         }
         has_read

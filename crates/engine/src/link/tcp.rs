@@ -12,7 +12,7 @@ use super::socket::{
 };
 use super::tcp_options::{self, TcpOptions};
 use super::{
-    Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, connect_first, serial_line, sys,
+    Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, connect_first, serial_line,
 };
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -67,6 +67,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     listen: Some(listen),
     loopback_urls: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
+use linkgauge_system as system;
 
 pub(crate) const NO_DELAY_OPTION: (&str, &str) =
     ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small writes (Nagle)");
@@ -220,7 +221,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("keepalive_idle_seconds", idle.map(|idle| idle.as_secs().into()));
     let protocol = socket.protocol().ok().flatten();
     note("mptcp", (protocol == Some(Protocol::MPTCP)).then_some(true.into()));
-    if let Some(info) = sys::tcp_info(socket) {
+    if let Some(info) = system::tcp_info(socket) {
         note("retransmitted_segments", info.retransmits().map(Into::into));
         note("kernel_rtt_ns", info.rtt_us().map(|micros| (u64::from(micros) * 1000).into()));
     }

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use socket2::Socket;
 
 use super::socket::parse_flag;
-use super::sys::{self, TcpTimer};
 use super::{Facts, Fault};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::units;
+use linkgauge_system::{self as system, TcpTimer};
 
 pub(crate) const QUICK_ACK_OPTION: (&str, &str) = (
     "quickack",
@@ -82,7 +82,7 @@ impl TcpOptions {
             (RETRANSMISSION_OPTION.0, TcpTimer::RetransmissionMin, self.retransmission_min),
         ] {
             if let Some(time) = time {
-                let set = sys::set_tcp_timer(socket, timer, time.as_micros() as u32);
+                let set = system::set_tcp_timer(socket, timer, time.as_micros() as u32);
                 set.map_err(|error| timer_fault(option, timer, error))?;
             }
         }
@@ -90,7 +90,8 @@ impl TcpOptions {
             socket.set_tcp_notsent_lowat(bytes).map_err(Fault::system("set TCP_NOTSENT_LOWAT"))?;
         }
         if let Some(bps) = self.pacing_bps {
-            sys::set_pacing_rate(socket, (bps / 8.0) as u64).map_err(Fault::system("set the pacing rate"))?;
+            system::set_pacing_rate(socket, (bps / 8.0) as u64)
+                .map_err(Fault::system("set the pacing rate"))?;
         }
         Ok(())
     }
@@ -122,10 +123,10 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
         ("delayed_ack_max_ns", TcpTimer::DelayedAckMax),
         ("retransmission_min_ns", TcpTimer::RetransmissionMin),
     ] {
-        let micros = sys::tcp_timer(socket, timer).filter(|micros| *micros != DEFAULT_TIMER_US);
+        let micros = system::tcp_timer(socket, timer).filter(|micros| *micros != DEFAULT_TIMER_US);
         facts.extend(micros.map(|micros| (name.to_owned(), (u64::from(micros) * 1000).into())));
     }
-    let pacing = sys::pacing_rate(socket).map(|rate| ("pacing_limit_bps".to_owned(), (rate * 8).into()));
+    let pacing = system::pacing_rate(socket).map(|rate| ("pacing_limit_bps".to_owned(), (rate * 8).into()));
     facts.extend(pacing);
     let not_sent = socket.tcp_notsent_lowat().ok().filter(|bytes| *bytes > 0 && *bytes < u32::MAX);
     facts.extend(not_sent.map(|bytes| ("not_sent_limit_bytes".to_owned(), bytes.into())));

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Facts;
 use super::ptp::{self, PtpClock};
-use super::sys::{self, ClockState};
 use linkgauge_model::clock::Clock;
+use linkgauge_system::{self as system, ClockState};
 
 /// Readings of both clocks, of which the fastest counts.
 const READINGS: usize = 50;
@@ -32,7 +32,7 @@ impl TimeOfDay {
             return None;
         }
         let bounds = offset_bounds(clock);
-        let state = sys::clock_state().filter(|state| state.is_synchronised);
+        let state = system::clock_state().filter(|state| state.is_synchronised);
         let ptp = state.and_then(|state| ptp::followed_clock(state.tai_offset_s));
         Some(TimeOfDay::from_states(bounds, state, ptp))
     }

@@ -19,7 +19,7 @@ use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
 use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag};
 use super::{
-    Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, Listener, OpenContext, Transport, sys,
+    Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, Listener, OpenContext, Transport,
 };
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -66,6 +66,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         kinds.iter().zip(0..).map(|(kind, n)| format!("tipc://7100:{}?type={kind}", fresh ^ n)).collect()
     },
 };
+use linkgauge_system as system;
 
 /// `TIPC_MAX_USER_MSG_SIZE` of linux/tipc.h.
 const MAX_MESSAGE_BYTES: usize = 66_000;
@@ -115,14 +116,14 @@ const ADDRESS_SOCKET: u8 = 3;
 
 impl TipcPort {
     fn from_address(address: &SockAddr) -> Option<TipcPort> {
-        match sys::tipc_words(address)? {
+        match system::tipc_words(address)? {
             (ADDRESS_SOCKET, [reference, node, _]) => Some(TipcPort { node, reference }),
             _ => None,
         }
     }
 
     fn address(self) -> SockAddr {
-        sys::tipc_address(ADDRESS_SOCKET, [self.reference, self.node, 0])
+        system::tipc_address(ADDRESS_SOCKET, [self.reference, self.node, 0])
     }
 }
 
@@ -134,12 +135,12 @@ impl fmt::Display for TipcPort {
 
 /// One of the sockets that have published a name.
 fn service_address(name: ServiceName) -> SockAddr {
-    sys::tipc_address(ADDRESS_SERVICE, [name.service_type, name.instance, 0])
+    system::tipc_address(ADDRESS_SERVICE, [name.service_type, name.instance, 0])
 }
 
 /// All sockets that have published a name; also used to publish it.
 fn range_address(name: ServiceName) -> SockAddr {
-    sys::tipc_address(ADDRESS_RANGE, [name.service_type, name.instance, name.instance])
+    system::tipc_address(ADDRESS_RANGE, [name.service_type, name.instance, name.instance])
 }
 
 fn raw_socket(kind: Type) -> io::Result<Socket> {
@@ -247,13 +248,13 @@ impl Options {
     }
 
     fn apply_to_socket(&self, socket: &Socket) -> Result<(), Fault> {
-        sys::set_tipc_option(socket, TIPC_IMPORTANCE, self.importance)
+        system::set_tipc_option(socket, TIPC_IMPORTANCE, self.importance)
             .map_err(Fault::system("set the importance"))?;
         if self.socket_kind != TipcSocketKind::Stream {
             return Ok(());
         }
         // Kernels before 5.5 never coalesce and lack this option.
-        match sys::set_tipc_option(socket, TIPC_NODELAY, u32::from(self.nodelay)) {
+        match system::set_tipc_option(socket, TIPC_NODELAY, u32::from(self.nodelay)) {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::NOPROTOOPT) => {
                 Err(Fault::System { operation: "set TIPC_NODELAY", source: error })
             }
@@ -285,7 +286,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
         facts.extend(port.map(|port| (fact.to_owned(), port.to_string().into())));
     }
     facts.extend(
-        sys::tipc_option(socket, TIPC_IMPORTANCE)
+        system::tipc_option(socket, TIPC_IMPORTANCE)
             .map(|importance| ("importance".to_owned(), importance.into())),
     );
 }
@@ -359,7 +360,7 @@ mod tests {
 
     #[test]
     fn addresses_have_the_layout_of_the_kernel() {
-        let bytes = |address: SockAddr| sys::tipc_words(&address).unwrap();
+        let bytes = |address: SockAddr| system::tipc_words(&address).unwrap();
         assert_eq!(
             bytes(range_address(ServiceName { service_type: 17777, instance: 0 })),
             (1, [17777, 0, 0])

@@ -13,9 +13,10 @@ use rustix::termios::{
     ControlModes, InputModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
+use super::Fault;
 use super::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
-use super::{Fault, sys};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
+use linkgauge_system as system;
 
 /// The scheme of serial ports.
 pub(crate) const SCHEME: &str = "serial";
@@ -194,7 +195,7 @@ impl Pty {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(&path, flags, Mode::empty()).map_err(fault)?;
         configure(&slave, &SerialSettings::default())?;
-        sys::set_packet_mode(&master).map_err(Fault::system("set the packet mode"))?;
+        system::set_packet_mode(&master).map_err(Fault::system("set the packet mode"))?;
         fcntl_setfl(&master, OFlags::RDWR | OFlags::NONBLOCK).map_err(fault)?;
         Ok(Pty { master, path, _slave: slave })
     }

@@ -15,18 +15,18 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::datagram::DatagramLink;
 use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
-use super::ip_family::IpFamily;
 use super::offload::{OffloadChoice, OffloadOptions};
 use super::reachability::{ask_for_reports, connect_fault};
 use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
-use super::sys::Blocking;
 use super::{
     AcceptFilter, Admission, Caps, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport,
-    UnpacedScope, fallback, sys,
+    UnpacedScope, fallback,
 };
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system::Blocking;
+use linkgauge_system::IpFamily;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "udp",
@@ -68,6 +68,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         hosts.map(str::to_owned).to_vec()
     },
 };
+use linkgauge_system as system;
 
 /// The 16-bit length field of the IPv4 header includes the IP header (20) and the UDP header (8).
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - 8;
@@ -202,7 +203,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     // address.
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     if address.ip().is_unspecified() {
-        sys::set_receive_destination(&socket, IpFamily::of_address(address.ip()))
+        system::set_receive_destination(&socket, IpFamily::of_address(address.ip()))
             .map_err(Fault::system("ask for destinations"))?;
     }
     let local = socket.local_addr().map_err(Fault::system("read the local address"))?;
@@ -272,7 +273,7 @@ fn mapped_like(ip: IpAddr, like: SocketAddr) -> IpAddr {
 }
 
 fn receive_datagram(socket: &Socket, buffer: &mut [u8]) -> io::Result<WaitingDatagram> {
-    let arrival = sys::receive_from(socket, buffer, Blocking::Never)?;
+    let arrival = system::receive_from(socket, buffer, Blocking::Never)?;
     Ok(WaitingDatagram { bytes: buffer[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
 }
 
@@ -302,7 +303,7 @@ impl DatagramListener for UdpListener {
             Admission::Open => return Ok(Some((self.open_link(first, sender)?, name))),
             Admission::Reply => {
                 // A reply that cannot be sent counts as lost.
-                let _ = sys::send_to(
+                let _ = system::send_to(
                     &self.socket,
                     reply,
                     &first.from,

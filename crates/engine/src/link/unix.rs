@@ -16,7 +16,7 @@ use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
 use super::socket::{self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener};
 use super::{
-    Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, Listener, OpenContext, Transport, sys,
+    Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, Listener, OpenContext, Transport,
 };
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -59,6 +59,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         kinds.iter().flat_map(|kind| [(kind, false), (kind, true)]).map(variant).collect()
     },
 };
+use linkgauge_system as system;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnixSocketKind {
@@ -254,7 +255,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
             facts.insert(fact.to_owned(), name.into());
         }
     }
-    if let Some(process) = sys::remote_process(socket) {
+    if let Some(process) = system::remote_process(socket) {
         facts.insert("remote_process".to_owned(), process.into());
     }
 }
@@ -288,7 +289,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
         // The file is removed with the listener.
         let _file = &file;
         options.buffers.apply(&socket)?;
-        let from = match sys::remote_process(&socket) {
+        let from = match system::remote_process(&socket) {
             Some(process) => format!("process {process}"),
             None => "a process elsewhere".to_owned(),
         };

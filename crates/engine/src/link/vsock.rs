@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, sys};
+use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
@@ -35,6 +35,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     listen: Some(listen),
     loopback_urls: |_| vec!["vsock://local:0".to_owned()],
 };
+use linkgauge_system as system;
 
 /// The modules that carry vsock, by location.
 const LOAD_MODULE_HINT: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vsock (to its guests) or \
@@ -79,7 +80,7 @@ impl Options {
         let socket =
             Socket::new(Domain::VSOCK, Type::STREAM, None).map_err(Fault::system("open a vsock socket"))?;
         if let Some(bytes) = self.buffer_bytes {
-            sys::set_vsock_buffer(&socket, bytes).map_err(Fault::system("set the buffer"))?;
+            system::set_vsock_buffer(&socket, bytes).map_err(Fault::system("set the buffer"))?;
         }
         Ok(socket)
     }
@@ -113,7 +114,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
         facts.extend(address.ok().as_ref().and_then(address_text).map(|text| (fact.to_owned(), text.into())));
     }
-    facts.extend(sys::vsock_buffer(socket).map(|bytes| ("vsock_buffer_bytes".to_owned(), bytes.into())));
+    facts.extend(system::vsock_buffer(socket).map(|bytes| ("vsock_buffer_bytes".to_owned(), bytes.into())));
 }
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {

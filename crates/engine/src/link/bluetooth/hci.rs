@@ -10,7 +10,8 @@ use serde_json::Value;
 use socket2::Socket;
 
 use super::{BluetoothAddress, BluetoothProtocol, adapter_address, list_adapters, open_socket};
-use crate::link::{Facts, sys};
+use crate::link::Facts;
+use linkgauge_system as system;
 
 /// A controller replies within milliseconds.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -27,7 +28,7 @@ pub(crate) fn connection_facts(local: BluetoothAddress, remote: BluetoothAddress
     };
     facts.insert("adapter".to_owned(), adapter.name().into());
     let Some(socket) = open_controller(adapter.number) else { return };
-    let Some(connection) = sys::bluetooth_connection(&socket, remote.to_kernel_order()) else { return };
+    let Some(connection) = system::bluetooth_connection(&socket, remote.to_kernel_order()) else { return };
     // The other link types are audio and Low Energy, which are not used here.
     let facts_by_name: [(&str, Option<Value>); 4] = [
         ("link_type", (connection.kind == ACL_LINK).then(|| "BR/EDR (ACL)".into())),
@@ -62,7 +63,8 @@ const MAX_EVENT_BYTES: usize = 1 + 2 + 255;
 
 /// Deviation of the remote's signal from the controller's preferred range, in dB: 0 within, below 0 weaker.
 fn read_rssi(socket: &Socket, handle: u16) -> Option<i8> {
-    sys::set_bluetooth_event_filter(socket, PACKET_EVENT, EVENT_COMMAND_COMPLETE, OPCODE_READ_RSSI).ok()?;
+    system::set_bluetooth_event_filter(socket, PACKET_EVENT, EVENT_COMMAND_COMPLETE, OPCODE_READ_RSSI)
+        .ok()?;
     let ([low, high], [first, second]) = (OPCODE_READ_RSSI.to_le_bytes(), handle.to_le_bytes());
     let command = [PACKET_COMMAND, low, high, READ_RSSI_PARAMETER_BYTES, first, second];
     send(socket, &command, SendFlags::empty()).ok()?;

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::super::stamps::{SendStamp, SendStamps, StampReader};
-use super::super::sys;
 use linkgauge_model::clock::{Clock, Time};
+use linkgauge_system as system;
 
 /// Frames whose stamps may still arrive. A power of two.
 const TRACKED_FRAMES: usize = 1024;
@@ -47,7 +47,7 @@ impl EndpointStamps {
     /// Makes the kernel stamp what this socket receives, and what [`EndpointStamps::send`] sends. `None` if it refuses.
     pub(crate) fn enable(socket: &Socket, clock: &Clock) -> Option<EndpointStamps> {
         let reader = StampReader::new(clock)?;
-        sys::stamp_on_request(socket).ok()?;
+        system::stamp_on_request(socket).ok()?;
         Some(EndpointStamps {
             reader,
             stamps: SendStamps::new(),
@@ -84,7 +84,7 @@ impl EndpointStamps {
         socket: &Socket,
         to: &SockAddr,
     ) -> Result<usize, Errno> {
-        let sent = sys::send_stamped(socket, frame, to);
+        let sent = system::send_stamped(socket, frame, to);
         match sent {
             Ok(_) => self.note_sent(source),
             // The queue of the device was full: the frame is sent again, but the number is used.
@@ -167,7 +167,7 @@ mod tests {
         for source in [5, 9, 9, 5, 9, 5] {
             stamps.send(source, b"frame", &socket, &to).unwrap();
             // A frame that ends no message of these endpoints has neither a stamp nor a number.
-            sys::send_to(&socket, b"other", &to, None, sys::Blocking::Never).unwrap();
+            system::send_to(&socket, b"other", &to, None, system::Blocking::Never).unwrap();
         }
         stamps.collect(&socket);
         assert_eq!(numbers(&mut stamps, 5), [0, 1, 2]);

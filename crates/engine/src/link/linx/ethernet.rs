@@ -16,8 +16,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::own_interfaces::interface_facts;
 use super::super::stamps::{SendStamps, StampReader, await_arrival_stamps};
-use super::super::sys::Blocking;
-use super::super::{Facts, Fault, sys};
+use super::super::{Facts, Fault};
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem, poll_within};
 use super::doorbell::Doorbell;
 use super::endpoint_stamps::EndpointStamps;
@@ -26,6 +25,8 @@ use super::ethernet_cm::{MAX_FRAME_BYTES, MacAddress, VERSION};
 use super::{ConnectionRole, DisconnectReason};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system as system;
+use linkgauge_system::Blocking;
 
 /// Location of the remote node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +46,7 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Opens a socket that receives this Ethernet type on this device, and the device.
-pub(crate) fn open_socket(node: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
+pub(crate) fn open_socket(node: &EthernetNode) -> Result<(Socket, system::NetworkDevice), Fault> {
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::NotPermitted(
             "this user may not open packet sockets: LINX over Ethernet needs root or the capability CAP_NET_RAW"
@@ -53,13 +54,13 @@ pub(crate) fn open_socket(node: &EthernetNode) -> Result<(Socket, sys::NetworkDe
         ),
         _ => Fault::System { operation: "open a packet socket", source: error },
     })?;
-    let device = sys::find_device(&socket, &node.device).map_err(|error| {
+    let device = system::find_device(&socket, &node.device).map_err(|error| {
         Fault::NotFound(format!("no network device '{}' here ({error}): see 'ip link'", node.device))
     })?;
     // If the kernel grants less, fewer frames are in flight at once.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     socket
-        .bind(&sys::packet_address(&device, node.ethertype, device.address))
+        .bind(&system::packet_address(&device, node.ethertype, device.address))
         .map_err(Fault::system("bind to the network device"))?;
     Ok((socket, device))
 }
@@ -97,7 +98,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Makes a connection on a socket of [`open_socket`].
 pub(crate) fn make_carrier(
     socket: &Socket,
-    device: &sys::NetworkDevice,
+    device: &system::NetworkDevice,
     node: &EthernetNode,
     side: ConnectionRole,
     clock: &Clock,
@@ -115,7 +116,7 @@ pub(crate) fn make_carrier(
     );
     let shared = Arc::new(EthernetControl {
         socket: socket.try_clone().map_err(Fault::system("clone the socket"))?,
-        remote_address: sys::packet_address(device, node.ethertype, node.remote),
+        remote_address: system::packet_address(device, node.ethertype, node.remote),
         remote: node.remote,
         device: node.device.clone(),
         clock: clock.clone(),
@@ -145,7 +146,7 @@ pub(crate) fn make_carrier(
 /// Makes the kernel stamp nothing more on this socket, and removes the stamps that were not read.
 fn stop_stamps(socket: &Socket) {
     // A socket that refuses has no stamps.
-    let _ = sys::stop_stamps(socket);
+    let _ = system::stop_stamps(socket);
     StampReader::discard(socket);
 }
 
@@ -161,7 +162,7 @@ impl EthernetControl {
                 Some((stamps, source)) if stamps.includes(source) => {
                     stamps.send(source, frame, &self.socket, &self.remote_address)
                 }
-                _ => sys::send_to(&self.socket, frame, &self.remote_address, None, Blocking::Never),
+                _ => system::send_to(&self.socket, frame, &self.remote_address, None, Blocking::Never),
             };
             !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS))
         }
@@ -183,7 +184,7 @@ impl EthernetControl {
             if work.disconnect_reason.is_some() {
                 break;
             }
-            let arrival = match sys::receive_frame(&self.socket, &mut work.receive_buffer) {
+            let arrival = match system::receive_frame(&self.socket, &mut work.receive_buffer) {
                 Ok(arrival) => arrival,
                 Err(error) => {
                     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
@@ -195,7 +196,7 @@ impl EthernetControl {
                     break;
                 }
             };
-            if sys::source_mac(&arrival.from) != Some(self.remote) {
+            if system::source_mac(&arrival.from) != Some(self.remote) {
                 continue;
             }
             let frame = &work.receive_buffer[..arrival.length.min(MAX_FRAME_BYTES)];

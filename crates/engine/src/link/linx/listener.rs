@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 
 use super::super::socket::{self, ReadFacts, accept};
-use super::super::{Caps, Fault, Link, LinkDescriptor, Listener, OpenContext, sys, tcp};
+use super::super::{Caps, Fault, Link, LinkDescriptor, Listener, OpenContext, tcp};
 use super::directory::ServedName;
 use super::link::NodeLink;
 use super::mailbox::{Mailbox, SIGNAL_NUMBER_BYTES, SignalFormat};
@@ -18,6 +18,7 @@ use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream, tc
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system as system;
 
 /// Maximum number of connected nodes: LINX has one connection for each pair of them.
 const MAX_NODES: usize = 256;
@@ -50,7 +51,7 @@ enum NodeAcceptor {
     /// One node, which may call at any time.
     Ethernet {
         socket: Socket,
-        device: sys::NetworkDevice,
+        device: system::NetworkDevice,
         node: ethernet::EthernetNode,
     },
 }

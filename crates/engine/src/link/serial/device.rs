@@ -18,10 +18,10 @@ use rustix::termios::{
 use crate::host::serial;
 use crate::link::serial_line::{self, ModemLines, OutputSignal, SerialSettings, UartErrors};
 use crate::link::socket::parse_flag;
-use crate::link::sys::{self, LineCounters, Rs485};
 use crate::link::{Facts, Fault, tty};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::units;
+use linkgauge_system::{self as system, LineCounters, Rs485};
 
 /// Option for the delivery of received bytes.
 pub(crate) const LOW_LATENCY_OPTION: (&str, &str) =
@@ -125,8 +125,8 @@ impl SerialDevice {
             termios,
             low_latency: None,
             rs485: None,
-            output_bits: sys::modem_bits(&terminal).ok().map(|wires| wires & OUTPUT_BITS),
-            counters: sys::line_counters(&terminal).ok(),
+            output_bits: system::modem_bits(&terminal).ok().map(|wires| wires & OUTPUT_BITS),
+            counters: system::line_counters(&terminal).ok(),
         };
         let mut device = SerialDevice { terminal, path, device_number: number, saved_state: before };
         device.set_driver_options(options)?;
@@ -145,16 +145,16 @@ impl SerialDevice {
             let unable = |error| {
                 unsupported_option_fault(format!("{}={}", LOW_LATENCY_OPTION.0, u8::from(on)), &error)
             };
-            let before = sys::is_low_latency(&self.terminal).map_err(unable)?;
+            let before = system::is_low_latency(&self.terminal).map_err(unable)?;
             self.saved_state.low_latency = Some(before);
-            sys::set_low_latency(&self.terminal, on).map_err(unable)?;
+            system::set_low_latency(&self.terminal, on).map_err(unable)?;
         }
         if let Some(mut wanted) = options.rs485 {
             let option = format!("{}={}", RS485_OPTION.0, u8::from(wanted.is_enabled()));
             let unable = |error| unsupported_option_fault(&option, &error);
-            let before = sys::rs485(&self.terminal).map_err(unable)?;
+            let before = system::rs485(&self.terminal).map_err(unable)?;
             self.saved_state.rs485 = Some(before);
-            sys::set_rs485(&self.terminal, &mut wanted).map_err(unable)?;
+            system::set_rs485(&self.terminal, &mut wanted).map_err(unable)?;
         }
         Ok(())
     }
@@ -167,8 +167,8 @@ impl SerialDevice {
         };
         note("device", Some(self.path.display().to_string().into()));
         note("virtual", is_pseudo_terminal(self.device_number).then_some(true.into()));
-        note("low_latency", sys::is_low_latency(&self.terminal).ok().map(Into::into));
-        if let Ok(rs485) = sys::rs485(&self.terminal) {
+        note("low_latency", system::is_low_latency(&self.terminal).ok().map(Into::into));
+        if let Ok(rs485) = system::rs485(&self.terminal) {
             note("rs485", Some(rs485.is_enabled().into()));
             if rs485.is_enabled() {
                 note("rs485_delay_before_send_ms", Some(rs485.delay_before_send_ms.into()));
@@ -187,9 +187,9 @@ impl SerialDevice {
     /// Sets or clears an output. Does nothing on a terminal without it.
     pub(crate) fn set_signal(&self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
         let (operation, done) = match signal {
-            OutputSignal::Dtr => ("set DTR", sys::set_modem_bits(&self.terminal, libc::TIOCM_DTR, on)),
-            OutputSignal::Rts => ("set RTS", sys::set_modem_bits(&self.terminal, libc::TIOCM_RTS, on)),
-            OutputSignal::Break => ("hold the line", sys::set_break(&self.terminal, on)),
+            OutputSignal::Dtr => ("set DTR", system::set_modem_bits(&self.terminal, libc::TIOCM_DTR, on)),
+            OutputSignal::Rts => ("set RTS", system::set_modem_bits(&self.terminal, libc::TIOCM_RTS, on)),
+            OutputSignal::Break => ("hold the line", system::set_break(&self.terminal, on)),
         };
         match done {
             Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(()),
@@ -198,7 +198,7 @@ impl SerialDevice {
     }
 
     pub(crate) fn modem_lines(&self) -> Option<ModemLines> {
-        let wires = sys::modem_bits(&self.terminal).ok()?;
+        let wires = system::modem_bits(&self.terminal).ok()?;
         let is_on = |wire: i32| wires & wire != 0;
         Some(ModemLines {
             cts: is_on(libc::TIOCM_CTS),
@@ -210,7 +210,7 @@ impl SerialDevice {
 
     /// The driver's counters since the port was opened.
     pub(crate) fn uart_errors(&self) -> Option<UartErrors> {
-        Some(errors_between(&self.saved_state.counters?, &sys::line_counters(&self.terminal).ok()?))
+        Some(errors_between(&self.saved_state.counters?, &system::line_counters(&self.terminal).ok()?))
     }
 }
 
@@ -237,17 +237,17 @@ impl Drop for SerialDevice {
         // Unsent data would delay closing for up to half a minute. A device that was unplugged refuses these
         // calls and does not need them.
         let _ = tcflush(&self.terminal, QueueSelector::IOFlush);
-        let _ = sys::set_break(&self.terminal, false);
+        let _ = system::set_break(&self.terminal, false);
         if let Some(mut before) = self.saved_state.rs485 {
-            let _ = sys::set_rs485(&self.terminal, &mut before);
+            let _ = system::set_rs485(&self.terminal, &mut before);
         }
         if let Some(before) = self.saved_state.low_latency {
-            let _ = sys::set_low_latency(&self.terminal, before);
+            let _ = system::set_low_latency(&self.terminal, before);
         }
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_state.termios);
         if let Some(before) = self.saved_state.output_bits {
-            let _ = sys::set_modem_bits(&self.terminal, before, true);
-            let _ = sys::set_modem_bits(&self.terminal, OUTPUT_BITS & !before, false);
+            let _ = system::set_modem_bits(&self.terminal, before, true);
+            let _ = system::set_modem_bits(&self.terminal, OUTPUT_BITS & !before, false);
         }
         let _ = ioctl_tiocnxcl(&self.terminal);
         // A child of this process holds the open file until it starts its program, and with it the lock.

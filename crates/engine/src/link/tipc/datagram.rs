@@ -21,11 +21,12 @@ use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, SocketLink};
 use crate::link::stamps::SendStamps;
-use crate::link::sys::Blocking;
-use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
+use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system as system;
+use linkgauge_system::Blocking;
 
 /// Accepted senders of a link, shared by its handles.
 enum AcceptedSenders {
@@ -103,7 +104,7 @@ impl Link for TipcDatagramLink {
         let mut left = within;
         loop {
             let arrival = self.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
-                sys::receive_from(socket, into, blocking)
+                system::receive_from(socket, into, blocking)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             })?;
             if self.is_accepted(&arrival.from) {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use socket2::Type;
 
 use super::{ServiceName, TipcPort, open_socket, service_address};
-use crate::link::{Fault, sys};
+use crate::link::Fault;
 use linkgauge_model::units::format_duration;
+use linkgauge_system as system;
 
 /// Address of the server (`TIPC_TOP_SRV` of linux/tipc.h).
 const TOPOLOGY_SERVICE: ServiceName = ServiceName { service_type: 1, instance: 1 };
@@ -78,7 +79,7 @@ pub fn own_node() -> Option<u32> {
 /// `TIPC_CONN_TIMEOUT` is in milliseconds.
 pub(crate) fn set_connect_timeout(socket: &socket2::Socket, within: Duration) -> Result<(), Fault> {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1);
-    sys::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect timeout"))
+    system::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect timeout"))
 }
 
 #[cfg(test)]

@@ -34,11 +34,12 @@ use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, wait_ready};
 use crate::link::stamps::SendStamps;
-use crate::link::sys::Blocking;
-use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
+use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system as system;
+use linkgauge_system::Blocking;
 
 /// Prefix of the abstract names of linkgauge sockets.
 const ABSTRACT_NAME_PREFIX: &[u8] = b"linkgauge.";
@@ -151,7 +152,7 @@ impl UnixDatagramLink {
         wait_ready(socket, IoDirection::Receive, ANNOUNCEMENT_TIMEOUT);
         self.pairing.has_received.store(true, Relaxed);
         // The receiving handle receives the message itself.
-        if let Ok(from) = sys::peek_sender(socket) {
+        if let Ok(from) = system::peek_sender(socket) {
             self.accept_sender(&from);
         }
     }
@@ -161,7 +162,7 @@ impl UnixDatagramLink {
         let mut left = within;
         loop {
             let arrival = self.inner.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
-                sys::receive_from(socket, into, blocking)
+                system::receive_from(socket, into, blocking)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             })?;
             let is_client = matches!(self.pairing.role, SocketRole::Client);
@@ -195,7 +196,7 @@ impl UnixDatagramLink {
                     SocketRole::Server { reply_socket: Some(path), .. } => path,
                     _ => socket,
                 };
-                sys::send_to(socket, bytes, &pairing.destination, None, blocking)
+                system::send_to(socket, bytes, &pairing.destination, None, blocking)
             })
             .map_err(|fault| self.inner.inner.map_too_long(fault, bytes.len()));
         // A server whose queue was full knows nothing of this client.
@@ -362,7 +363,7 @@ impl DatagramFamily for UnixFamily {
         forward(&address)?;
         if is_ours {
             // If the client has gone, the link detects this.
-            let _ = sys::send_to(&socket, &[], sender, None, Blocking::Never);
+            let _ = system::send_to(&socket, &[], sender, None, Blocking::Never);
         }
         let shared = Arc::downgrade(&pairing);
         let link = UnixDatagramLink::new(&self.options, socket, pairing, &self.clock, self.wait);

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::{c_int, socklen_t};
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::interfaces::interface_request;
-use super::{PlainData, get_option, set_option};
+use crate::interfaces::interface_request;
+use crate::raw::{PlainData, get_option, set_option};
 
 /// `SCTP_NODELAY` of linux/sctp.h.
-pub(crate) fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_SCTP, SCTP_NODELAY, c_int::from(on))
 }
 
@@ -23,23 +23,23 @@ const SCTP_STATUS: c_int = 14;
 /// `sctp_status` of linux/sctp.h; only two fields are used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct SctpStatus {
+pub struct SctpStatus {
     association_state_window: [u32; 3],
     waiting_and_streams: [u16; 4],
     /// Maximum payload of one packet.
-    pub(crate) fragment_bytes: u32,
+    pub fragment_bytes: u32,
     primary_association: u32,
     primary_address: [u8; 128],
     primary_state_window_rtt_timeout: [u32; 4],
     /// Maximum packet size on the path, in bytes.
-    pub(crate) path_mtu: u32,
+    pub path_mtu: u32,
 }
 
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for SctpStatus {}
 
 /// The status of an association (`SCTP_STATUS`).
-pub(crate) fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
+pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
     get_option(fd, libc::IPPROTO_SCTP, SCTP_STATUS)
 }
 
@@ -48,23 +48,23 @@ const SO_VM_SOCKETS_BUFFER_SIZE: c_int = 0;
 const SO_VM_SOCKETS_BUFFER_MAX_SIZE: c_int = 2;
 
 /// Sets the size and its maximum; the maximum limits the size, so it is set first.
-pub(crate) fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
+pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
     set_option(&fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_MAX_SIZE, bytes)?;
     set_option(&fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, bytes)
 }
 
 /// The effective buffer size in bytes.
-pub(crate) fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
+pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
     get_option(fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE)
 }
 
 /// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
-pub(crate) fn set_tipc_option(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
+pub fn set_tipc_option(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_TIPC, name, value)
 }
 
 /// The value of an option of the level `SOL_TIPC`.
-pub(crate) fn tipc_option(fd: impl AsFd, name: c_int) -> Option<u32> {
+pub fn tipc_option(fd: impl AsFd, name: c_int) -> Option<u32> {
     get_option(fd, libc::SOL_TIPC, name)
 }
 
@@ -79,7 +79,7 @@ struct TipcAddress {
 }
 
 /// An address with the scope of the whole cluster (`TIPC_CLUSTER_SCOPE`).
-pub(crate) fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
+pub fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
     let address = TipcAddress { family: libc::AF_TIPC as libc::sa_family_t, kind, scope: 2, words };
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: the structure above is one of the platform's addresses, smaller than the storage, which stays valid; the
@@ -91,7 +91,7 @@ pub(crate) fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
 }
 
 /// Kind and words of such an address; `None` for other families.
-pub(crate) fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
+pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
     let is_one =
         c_int::from(address.family()) == libc::AF_TIPC && address.len() as usize >= size_of::<TipcAddress>();
     if !is_one {
@@ -106,7 +106,7 @@ pub(crate) fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
 ///
 /// # Panics
 /// With more bytes than any address has, or without a family: the caller composes the bytes.
-pub(crate) fn raw_address(bytes: &[u8]) -> SockAddr {
+pub fn raw_address(bytes: &[u8]) -> SockAddr {
     assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: the storage is at least as long as the bytes, which do not overlap it; the length is theirs.
@@ -118,7 +118,7 @@ pub(crate) fn raw_address(bytes: &[u8]) -> SockAddr {
 }
 
 /// The bytes of a socket address, the family first.
-pub(crate) fn raw_bytes(address: &SockAddr) -> &[u8] {
+pub fn raw_bytes(address: &SockAddr) -> &[u8] {
     // SAFETY: the address has this length, and all its bytes are set: its storage was zeroed before the
     // kernel wrote it.
     unsafe { std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize) }
@@ -172,7 +172,7 @@ const HCI_FILTER: c_int = 2;
 
 /// The Bluetooth adapters, read through an HCI socket: number, address (in the kernel's order) and whether it
 /// is up.
-pub(crate) fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
+pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
     let descriptor = fd.as_fd().as_raw_fd();
     let nothing = AdapterEntry { number: 0, flags: 0 };
     let mut list = AdapterList { count: MAX_ADAPTERS as u16, adapters: [nothing; MAX_ADAPTERS] };
@@ -202,21 +202,24 @@ struct ConnectionRequest {
     connection: BluetoothConnection,
 }
 
-/// `hci_conn_info`.
+/// A connection of a Bluetooth adapter (`hci_conn_info`).
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct BluetoothConnection {
-    pub(crate) handle: u16,
+pub struct BluetoothConnection {
+    /// The number of the connection in HCI events.
+    pub handle: u16,
     address: [u8; 6],
-    pub(crate) kind: u8,
+    /// The type: ACL, SCO or LE.
+    pub kind: u8,
     is_outgoing: u8,
     state: u16,
-    pub(crate) mode: u32,
+    /// Bits of the connection: who is central, whether it is encrypted.
+    pub mode: u32,
 }
 
 /// The connection of an adapter, to which the HCI socket is bound, with a device (address in the kernel's
 /// order).
-pub(crate) fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<BluetoothConnection> {
+pub fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<BluetoothConnection> {
     let nothing =
         BluetoothConnection { handle: 0, address: [0; 6], kind: 0, is_outgoing: 0, state: 0, mode: 0 };
     let mut request = ConnectionRequest { address, kind: ACL_LINK, others: 0, connection: nothing };
@@ -239,12 +242,7 @@ struct EventFilter {
 unsafe impl PlainData for EventFilter {}
 
 /// Restricts an HCI socket to one type of event, and to events for one command.
-pub(crate) fn set_bluetooth_event_filter(
-    fd: impl AsFd,
-    packet: u8,
-    event: u8,
-    command: u16,
-) -> io::Result<()> {
+pub fn set_bluetooth_event_filter(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
     let events = [1 << (event & 31), 0];
     set_option(fd, SOL_HCI, HCI_FILTER, EventFilter { packets: 1 << packet, events, command })
 }
@@ -269,13 +267,13 @@ const SOL_L2CAP: c_int = 6;
 const L2CAP_OPTIONS: c_int = 1;
 
 /// Largest message of an L2CAP socket, sent and received.
-pub(crate) fn l2cap_mtus(fd: impl AsFd) -> Option<(u16, u16)> {
+pub fn l2cap_mtus(fd: impl AsFd) -> Option<(u16, u16)> {
     let options: L2capOptions = get_option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
     Some((options.outgoing_mtu, options.incoming_mtu))
 }
 
 /// Must be called before the socket connects or listens.
-pub(crate) fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
+pub fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
     let options: L2capOptions =
         get_option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
     let options = L2capOptions { outgoing_mtu: bytes, incoming_mtu: bytes, mode, ..options };
@@ -284,17 +282,17 @@ pub(crate) fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Resu
 
 /// The data of a network device that packet sockets need.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NetworkDevice {
+pub struct NetworkDevice {
     /// The number of the device.
-    pub(crate) index: c_int,
+    pub index: c_int,
     /// Maximum payload of a frame in bytes.
-    pub(crate) mtu: usize,
+    pub mtu: usize,
     /// The Ethernet address.
-    pub(crate) address: [u8; 6],
+    pub address: [u8; 6],
 }
 
 /// The network device of that name, read through any socket.
-pub(crate) fn find_device(fd: impl AsFd, name: &str) -> io::Result<NetworkDevice> {
+pub fn find_device(fd: impl AsFd, name: &str) -> io::Result<NetworkDevice> {
     let ask = |question: libc::Ioctl| {
         let mut request = interface_request(name);
         // SAFETY: the kernel reads the name and writes the result into the `ifreq`, which lives through the
@@ -316,7 +314,7 @@ pub(crate) fn find_device(fd: impl AsFd, name: &str) -> io::Result<NetworkDevice
 }
 
 /// The address of a station on a device, for frames of one Ethernet type.
-pub(crate) fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) -> SockAddr {
+pub fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) -> SockAddr {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&address);
     let link = libc::sockaddr_ll {
@@ -340,7 +338,7 @@ pub(crate) fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u
 }
 
 /// The source station of a frame.
-pub(crate) fn source_mac(address: &SockAddr) -> Option<[u8; 6]> {
+pub fn source_mac(address: &SockAddr) -> Option<[u8; 6]> {
     // The kernel's length includes only the six bytes of the address.
     let min_length = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
     if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < min_length {

@@ -7,7 +7,7 @@ use libc::c_int;
 use rustix::io::Errno;
 use socket2::SockAddr;
 
-use super::{
+use crate::raw::{
     Blocking, ControlBuffer, PlainData, control_value, empty_header, send_with_control, set_option, to_count,
 };
 
@@ -43,21 +43,22 @@ pub enum SendPoint {
 
 /// A stamp of a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SendRecord {
+pub struct SendRecord {
     /// Messages: the number of the send from 0. Streams: the number of the last byte of the send from 0. Wraps.
-    pub(crate) id: u32,
-    pub(crate) point: SendPoint,
+    pub id: u32,
+    /// Where in the kernel it was stamped.
+    pub point: SendPoint,
     /// Time of day in nanoseconds.
-    pub(crate) wall_ns: i64,
+    pub wall_ns: i64,
 }
 
 /// Requests stamps of sent and received messages. Every kind of socket accepts this, also those without stamps.
-pub(crate) fn stamp_messages(fd: impl AsFd) -> io::Result<()> {
+pub fn stamp_messages(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES)
 }
 
 /// The same for a stream, on which nothing is unacknowledged.
-pub(crate) fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
+pub fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES | OPT_ID_TCP)
         // Before Linux 6.2 the numbers begin with the first unacknowledged byte.
@@ -65,7 +66,7 @@ pub(crate) fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// Requests stamps of received messages, and of the sent ones of [`send_stamped`], which are numbered from 0.
-pub(crate) fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
+pub fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
     // The numbers begin at 0 again when the option is turned on.
     stop_stamps(fd)?;
@@ -73,12 +74,12 @@ pub(crate) fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// Requests no more stamps. Those of messages on their way may still come.
-pub(crate) fn stop_stamps(fd: impl AsFd) -> io::Result<()> {
+pub fn stop_stamps(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0u32)
 }
 
 /// Sends one message to `to`, with stamps; does not wait.
-pub(crate) fn send_stamped(fd: impl AsFd, bytes: &[u8], to: &SockAddr) -> Result<usize, Errno> {
+pub fn send_stamped(fd: impl AsFd, bytes: &[u8], to: &SockAddr) -> Result<usize, Errno> {
     send_with_control(fd, bytes, to, Blocking::Never, |control, header| {
         control.attach_value(header, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, SEND_POINTS);
     })
@@ -93,7 +94,7 @@ fn software_ns(times: Timestamps) -> Option<i64> {
 }
 
 /// When the device passed a received message to the kernel, in nanoseconds of the time of day.
-pub(super) fn received_wall_ns(header: &libc::msghdr) -> Option<i64> {
+pub fn received_wall_ns(header: &libc::msghdr) -> Option<i64> {
     software_ns(control_value(header, libc::SOL_SOCKET, libc::SCM_TIMESTAMPING)?)
 }
 
@@ -101,7 +102,7 @@ pub(super) fn received_wall_ns(header: &libc::msghdr) -> Option<i64> {
 unsafe impl PlainData for libc::sock_extended_err {}
 
 /// The oldest stamp of a sent message; does not wait. Skips other records of the queue. `None`: the queue is empty.
-pub(crate) fn next_send_record(fd: impl AsFd) -> Option<SendRecord> {
+pub fn next_send_record(fd: impl AsFd) -> Option<SendRecord> {
     loop {
         let mut control = ControlBuffer::new();
         let mut header = empty_header();
@@ -134,7 +135,7 @@ fn send_record(header: &libc::msghdr) -> Option<SendRecord> {
 }
 
 /// Whether a record of the error queue is a stamp, not an error.
-pub(super) fn is_stamp(record: &libc::sock_extended_err) -> bool {
+pub fn is_stamp(record: &libc::sock_extended_err) -> bool {
     record.ee_origin == ORIGIN_TIMESTAMPING
 }
 

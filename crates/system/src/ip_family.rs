@@ -14,12 +14,13 @@ pub enum IpFamily {
 }
 
 impl IpFamily {
-    pub(crate) fn of_address(address: IpAddr) -> IpFamily {
+    /// The family of an address.
+    pub fn of_address(address: IpAddr) -> IpFamily {
         if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
     }
 
     /// `None` for other families.
-    pub(crate) fn of_domain(domain: Domain) -> Option<IpFamily> {
+    pub fn of_domain(domain: Domain) -> Option<IpFamily> {
         match domain {
             Domain::IPV4 => Some(IpFamily::V4),
             Domain::IPV6 => Some(IpFamily::V6),
@@ -28,11 +29,12 @@ impl IpFamily {
     }
 
     /// Family of a host as typed: a name counts as IPv4.
-    pub(crate) fn of_host(host: &str) -> IpFamily {
+    pub fn of_host(host: &str) -> IpFamily {
         if host.contains(':') { IpFamily::V6 } else { IpFamily::V4 }
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    /// "IPv4" or "IPv6".
+    pub fn name(self) -> &'static str {
         match self {
             IpFamily::V4 => "IPv4",
             IpFamily::V6 => "IPv6",

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use libc::c_int;
 
 /// The interfaces of this host: name and address.
-pub(crate) fn interface_addresses() -> Vec<(String, IpAddr)> {
+pub fn interface_addresses() -> Vec<(String, IpAddr)> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the call stores a list that it allocates, and `freeifaddrs` below frees it; on failure it
     // stores none.
@@ -43,7 +43,7 @@ pub(crate) fn interface_addresses() -> Vec<(String, IpAddr)> {
 }
 
 /// An `ifreq` for the interface of that name.
-pub(super) fn interface_request(name: &str) -> libc::ifreq {
+pub fn interface_request(name: &str) -> libc::ifreq {
     // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let max_chars = request.ifr_name.len() - 1;
@@ -57,9 +57,9 @@ pub(super) fn interface_request(name: &str) -> libc::ifreq {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterruptCoalescing {
     /// The delay of the interrupt after a packet.
-    pub(crate) receive_us: u32,
+    pub receive_us: u32,
     /// The driver adapts the delay to the traffic.
-    pub(crate) is_adaptive: bool,
+    pub is_adaptive: bool,
 }
 
 /// `ETHTOOL_GCOALESCE` of `ethtool.h`.
@@ -103,7 +103,7 @@ const ETHTOOL_SCOALESCE: u32 = 0x0f;
 /// # Errors
 ///
 /// The driver has no such setting or refuses the value, or this user may not change it.
-pub(crate) fn set_interrupt_coalescing(
+pub fn set_interrupt_coalescing(
     fd: impl AsFd,
     interface: &str,
     wanted: InterruptCoalescing,
@@ -114,7 +114,7 @@ pub(crate) fn set_interrupt_coalescing(
 }
 
 /// Where an interface stamps messages in both directions (`SO_TIMESTAMPING`); empty if its driver does not report it.
-pub(crate) fn stamp_sources(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
+pub fn stamp_sources(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
     let mut values: CoalescingValues = [0; 23];
     values[0] = ETHTOOL_GET_TS_INFO;
     if ethtool(fd.as_fd(), interface, &mut values).is_err() {
@@ -138,7 +138,7 @@ const OFFLOAD_QUERIES: [(u32, &str); 6] = [
 ];
 
 /// The enabled offloads of an interface.
-pub(crate) fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
+pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
     let is_on = |question: u32| {
         let mut value: [u32; 2] = [question, 0];
         let mut request = interface_request(interface);

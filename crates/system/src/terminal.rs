@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::c_int;
 
 /// Makes reads from the master of a pseudo-terminal begin with a byte for their type.
-pub(crate) fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
+pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
     let on: c_int = 1;
     // SAFETY: `TIOCPKT` reads one `int`, which lives through the call; the descriptor is borrowed.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCPKT, &raw const on) };
@@ -25,7 +25,7 @@ unsafe fn terminal_control<T: Copy>(fd: impl AsFd, request: libc::Ioctl, value: 
 }
 
 /// The wires of a serial port: `TIOCM_…` bits.
-pub(crate) fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
+pub fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
     let mut bits: c_int = 0;
     // SAFETY: `TIOCMGET` writes one `int`.
     unsafe { terminal_control(fd, libc::TIOCMGET, &mut bits) }?;
@@ -33,14 +33,14 @@ pub(crate) fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
 }
 
 /// Sets or clears the outputs among the `TIOCM_…` bits.
-pub(crate) fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
+pub fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCMBIS } else { libc::TIOCMBIC };
     // SAFETY: both requests read one `int`.
     unsafe { terminal_control(fd, request, &mut bits) }
 }
 
 /// Holds the line of a serial port at zero, or releases it.
-pub(crate) fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
+pub fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCSBRK } else { libc::TIOCCBRK };
     // SAFETY: neither request takes a value, so the pointer is not dereferenced.
     unsafe { terminal_control(fd, request, &mut 0 as &mut c_int) }
@@ -50,35 +50,35 @@ pub(crate) fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// linux/serial.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LineCounters {
+pub struct LineCounters {
     /// Changes of CTS.
-    pub(crate) cts: c_int,
+    pub cts: c_int,
     /// Changes of DSR.
-    pub(crate) dsr: c_int,
+    pub dsr: c_int,
     /// Ends of RI.
-    pub(crate) ring: c_int,
+    pub ring: c_int,
     /// Changes of DCD.
-    pub(crate) carrier: c_int,
+    pub carrier: c_int,
     /// Characters received.
-    pub(crate) received: c_int,
+    pub received: c_int,
     /// Characters sent.
-    pub(crate) sent: c_int,
+    pub sent: c_int,
     /// Characters without a valid stop bit.
-    pub(crate) framing: c_int,
+    pub framing: c_int,
     /// Characters lost because the UART was full.
-    pub(crate) overrun: c_int,
+    pub overrun: c_int,
     /// Characters with the wrong parity bit.
-    pub(crate) parity: c_int,
+    pub parity: c_int,
     /// Breaks.
-    pub(crate) breaks: c_int,
+    pub breaks: c_int,
     /// Characters lost because the driver's buffer was full.
-    pub(crate) buffer_overrun: c_int,
+    pub buffer_overrun: c_int,
     /// Not used.
-    pub(crate) reserved: [c_int; 9],
+    pub reserved: [c_int; 9],
 }
 
 /// The counters, read from the driver now.
-pub(crate) fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
+pub fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
     let mut counters = LineCounters::default();
     // SAFETY: `TIOCGICOUNT` writes one `serial_icounter_struct`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGICOUNT, &mut counters) }?;
@@ -115,12 +115,12 @@ fn serial_struct(fd: impl AsFd) -> io::Result<SerialStruct> {
 }
 
 /// Whether the driver delivers received data at once.
-pub(crate) fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
+pub fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
     Ok(serial_struct(fd)?.flags & LOW_LATENCY != 0)
 }
 
 /// Makes the driver deliver received data at once, or after its own delay.
-pub(crate) fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
+pub fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
     let mut value = serial_struct(&fd)?;
     value.flags = if on { value.flags | LOW_LATENCY } else { value.flags & !LOW_LATENCY };
     // SAFETY: `TIOCSSERIAL` reads one `serial_struct`, with the layout above; the value came from the driver.
@@ -130,12 +130,12 @@ pub(crate) fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// `serial_rs485` of linux/serial.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Rs485 {
+pub struct Rs485 {
     flags: u32,
     /// Time from RTS on to the first bit.
-    pub(crate) delay_before_send_ms: u32,
+    pub delay_before_send_ms: u32,
     /// Time from the last bit to RTS off.
-    pub(crate) delay_after_send_ms: u32,
+    pub delay_after_send_ms: u32,
     addresses: [u32; 5],
 }
 
@@ -144,18 +144,18 @@ impl Rs485 {
     const ENABLED_FLAGS: u32 = 1 | 1 << 1;
 
     /// Half duplex by RTS, with these delays.
-    pub(crate) fn enabled(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
+    pub fn enabled(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
         Rs485 { flags: Rs485::ENABLED_FLAGS, delay_before_send_ms, delay_after_send_ms, addresses: [0; 5] }
     }
 
     /// Whether the driver switches the line by RTS.
-    pub(crate) fn is_enabled(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.flags & 1 != 0
     }
 }
 
 /// The settings, read from the driver now.
-pub(crate) fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
+pub fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
     let mut value = Rs485::default();
     // SAFETY: `TIOCGRS485` writes one `serial_rs485`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGRS485, &mut value) }?;
@@ -163,7 +163,7 @@ pub(crate) fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
 }
 
 /// The driver writes the effective settings back to `value`.
-pub(crate) fn set_rs485(fd: impl AsFd, value: &mut Rs485) -> io::Result<()> {
+pub fn set_rs485(fd: impl AsFd, value: &mut Rs485) -> io::Result<()> {
     // SAFETY: `TIOCSRS485` reads and writes one `serial_rs485`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCSRS485, value) }
 }

@@ -3,7 +3,7 @@
 /// Asks the CPU to load the first 512 bytes of `value` into its caches, without waiting for them. Does nothing on CPUs other than
 /// x86-64, for which stable Rust has no such instruction.
 #[inline]
-pub(crate) fn prefetch<T: ?Sized>(value: &T) {
+pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

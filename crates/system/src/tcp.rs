@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-use super::super::tcp_info::TcpInfo;
-use super::{get_option, set_option};
+use crate::raw::{get_option, set_option};
+use crate::tcp_info::TcpInfo;
 
 /// A timer of TCP that a socket can set, in microseconds. The kernel rounds it up to its tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TcpTimer {
+pub enum TcpTimer {
     /// The minimum time until a retransmission.
     RetransmissionMin,
     /// The maximum delay of an acknowledgement.
@@ -27,7 +27,7 @@ impl TcpTimer {
     }
 
     /// The name of the option in linux/tcp.h.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             TcpTimer::RetransmissionMin => "TCP_RTO_MIN_US",
             TcpTimer::DelayedAckMax => "TCP_DELACK_MAX_US",
@@ -36,12 +36,12 @@ impl TcpTimer {
 }
 
 /// Sets a timer of a TCP socket.
-pub(crate) fn set_tcp_timer(fd: impl AsFd, timer: TcpTimer, micros: u32) -> io::Result<()> {
+pub fn set_tcp_timer(fd: impl AsFd, timer: TcpTimer, micros: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, timer.number(), micros)
 }
 
 /// A timer of a TCP socket in microseconds, if the kernel has the option.
-pub(crate) fn tcp_timer(fd: impl AsFd, timer: TcpTimer) -> Option<u32> {
+pub fn tcp_timer(fd: impl AsFd, timer: TcpTimer) -> Option<u32> {
     get_option(fd, libc::IPPROTO_TCP, timer.number())
 }
 
@@ -49,17 +49,17 @@ pub(crate) fn tcp_timer(fd: impl AsFd, timer: TcpTimer) -> Option<u32> {
 const UNPACED: u64 = u64::MAX;
 
 /// Limits the rate at which the kernel sends the data of this socket.
-pub(crate) fn set_pacing_rate(fd: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
+pub fn set_pacing_rate(fd: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_second)
 }
 
 /// The limit of [`set_pacing_rate`], if there is one.
-pub(crate) fn pacing_rate(fd: impl AsFd) -> Option<u64> {
+pub fn pacing_rate(fd: impl AsFd) -> Option<u64> {
     get_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE).filter(|rate| *rate != UNPACED)
 }
 
 /// Reads an option of variable length into `into`. Returns the number of bytes that the kernel wrote.
-pub(crate) fn option_bytes(fd: impl AsFd, level: c_int, name: c_int, into: &mut [u8]) -> Option<usize> {
+pub fn option_bytes(fd: impl AsFd, level: c_int, name: c_int, into: &mut [u8]) -> Option<usize> {
     let mut length = into.len() as socklen_t;
     // SAFETY: `into` is valid for writes of `length` bytes and outlives the call; the descriptor is borrowed.
     let result = unsafe {
@@ -77,12 +77,12 @@ pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
 }
 
 /// Bytes that arrived and were not read yet; of datagrams, those of the first.
-pub(crate) fn unread_bytes(fd: impl AsFd) -> Option<u64> {
+pub fn unread_bytes(fd: impl AsFd) -> Option<u64> {
     queue_bytes(fd, libc::FIONREAD)
 }
 
 /// Bytes in the send queue that have not been sent at all (TCP).
-pub(crate) fn unsent_bytes(fd: impl AsFd) -> Option<u64> {
+pub fn unsent_bytes(fd: impl AsFd) -> Option<u64> {
     // `SIOCOUTQNSD` of linux/sockios.h.
     queue_bytes(fd, 0x894b)
 }

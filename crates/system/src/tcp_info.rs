@@ -116,32 +116,32 @@ impl TcpInfo {
     }
 
     /// Smoothed round trip time in microseconds.
-    pub(crate) fn rtt_us(&self) -> Option<u32> {
+    pub fn rtt_us(&self) -> Option<u32> {
         self.u32(68)
     }
 
     /// Time since the last acknowledgement, in milliseconds.
-    pub(crate) fn last_ack_ms(&self) -> Option<u32> {
+    pub fn last_ack_ms(&self) -> Option<u32> {
         self.u32(56)
     }
 
     /// Segments retransmitted since the connection was opened.
-    pub(crate) fn retransmits(&self) -> Option<u32> {
+    pub fn retransmits(&self) -> Option<u32> {
         self.u32(100)
     }
 
     /// Congestion window in segments.
-    pub(crate) fn congestion_window(&self) -> Option<u32> {
+    pub fn congestion_window(&self) -> Option<u32> {
         self.u32(80)
     }
 
     /// The kernel's estimate of the rate of delivery, in bits per second.
-    pub(crate) fn delivery_rate_bps(&self) -> Option<u64> {
+    pub fn delivery_rate_bps(&self) -> Option<u64> {
         self.array(160).map(u64::from_ne_bytes).map(|rate| rate.saturating_mul(BYTE_RATE))
     }
 
     /// Whether the sending program, not the network, limited that rate.
-    pub(crate) fn is_application_limited(&self) -> Option<bool> {
+    pub fn is_application_limited(&self) -> Option<bool> {
         // The bit field after the window scales.
         self.array(7).map(|[bits]: [u8; 1]| bits & 1 != 0)
     }
@@ -174,7 +174,7 @@ const ECN: &str = "tcp_ecn";
 const ECN_OPTION: u8 = 8;
 
 /// The names of all counters and gauges.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+pub fn names() -> impl Iterator<Item = &'static str> {
     COUNTERS.iter().chain(GAUGES).map(|field| field.0).chain([APPLICATION_LIMITED, ECN])
 }
 

@@ -2,17 +2,17 @@
 
 /// The state of the time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ClockState {
+pub struct ClockState {
     /// A program such as chronyd or phc2sys keeps it synchronised.
-    pub(crate) is_synchronised: bool,
+    pub is_synchronised: bool,
     /// The largest error in microseconds, by that program. The kernel lets it grow by 500 ppm between its updates.
-    pub(crate) max_error_us: u64,
+    pub max_error_us: u64,
     /// TAI minus UTC in seconds; 0 if the kernel does not know it.
-    pub(crate) tai_offset_s: i32,
+    pub tai_offset_s: i32,
 }
 
 /// The state of the time of day; reads only.
-pub(crate) fn clock_state() -> Option<ClockState> {
+pub fn clock_state() -> Option<ClockState> {
     // SAFETY: a `timex` is a C structure of integers, for which all zeros is a valid value.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the call reads and writes one `timex`, which lives through it; mode 0 sets nothing.

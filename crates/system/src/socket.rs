@@ -1,0 +1,79 @@
+//! Options and state of sockets that no dependency wraps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::c_int;
+
+use crate::ip_family::IpFamily;
+use crate::raw::{get_option, set_option};
+
+/// The path MTU that the kernel holds for a connected socket, in bytes.
+pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
+    let fd = fd.as_fd();
+    get_option::<c_int>(fd, libc::IPPROTO_IP, libc::IP_MTU)
+        .or_else(|| get_option::<c_int>(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU))
+        .and_then(|bytes| u32::try_from(bytes).ok())
+}
+
+/// The process at the other end of a Unix socket, if it is a process in a visible namespace.
+pub fn remote_process(fd: impl AsFd) -> Option<i32> {
+    get_option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
+        .map(|peer| peer.pid)
+        .filter(|&process| process > 0)
+}
+
+/// Bytes in the send queue that the remote has not acknowledged.
+pub fn unacknowledged_bytes(fd: impl AsFd) -> Option<u64> {
+    // Bluetooth sockets report the free bytes of the queue instead (`bt_sock_ioctl`).
+    if get_option::<c_int>(&fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_BLUETOOTH) {
+        return None;
+    }
+    let mut bytes: c_int = 0;
+    // SAFETY: `SIOCOUTQ` (the same number as `TIOCOUTQ`) writes one `int`, which lives through the call.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    if result == 0 { u64::try_from(bytes).ok() } else { None }
+}
+
+/// Datagrams that the socket has dropped since it was made, mostly because its buffer was full: the drop
+/// counter of `SO_MEMINFO`, which `SO_RXQ_OVFL` also reports with each datagram.
+pub fn socket_drops(fd: impl AsFd) -> Option<u64> {
+    // `SK_MEMINFO_DROPS` of linux/sock_diag.h, the last of nine.
+    const DROPS: usize = 8;
+    socket_memory(fd).map(|info| u64::from(info[DROPS]))
+}
+
+/// The memory of a socket: nine numbers in the order of `SK_MEMINFO_…` of linux/sock_diag.h.
+pub fn socket_memory(fd: impl AsFd) -> Option<[u32; 9]> {
+    get_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO)
+}
+
+/// Lets the kernel coalesce consecutive datagrams of one sender (generic receive offload).
+pub fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::SOL_UDP, libc::UDP_GRO, c_int::from(on))
+}
+
+/// Requests the local destination address of each datagram.
+pub fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
+    let on: c_int = 1;
+    match family {
+        IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, on),
+        IpFamily::V6 => set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on),
+    }
+}
+
+/// Requests the TTL of each received datagram, over IPv4, IPv6 or both.
+pub fn set_receive_ttl(fd: impl AsFd) {
+    let (fd, on) = (fd.as_fd(), 1 as c_int);
+    // The option that does not apply is refused; then there is no TTL.
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, on);
+    let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on);
+}
+
+/// Requests the traffic class of each received datagram, over IPv4, IPv6 or both.
+pub fn set_receive_traffic_class(fd: impl AsFd) {
+    let (fd, on) = (fd.as_fd(), 1 as c_int);
+    // The option that does not apply is refused; then no class is reported.
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, on);
+    let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on);
+}
