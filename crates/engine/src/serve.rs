@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
 use crate::link::party::{CANCEL_CHECK_INTERVAL, ClientTrust, Party};
 use crate::link::{Caps, DEFAULT_PORT, Dialer, Fault, Link, LinkError, Listener};
 use crate::protocol::{MemoryBudget, ServerLimits, Service, max_session_connections};
@@ -32,6 +30,7 @@ use admission::AdmissionControl;
 pub use builder::{ServeError, ServerBuilder};
 use client_id::{ClientId, ClientQuotas, QuotaSlot};
 use limited_party::{LimitedParty, PartyLimits};
+use linkgauge_system::Errno;
 use pending::{ConnectionHandler, MAX_PENDING, PendingConnections, PendingSlot, SilentConnection, has_input};
 pub use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};

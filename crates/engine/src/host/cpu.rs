@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 
-use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::read;
+use linkgauge_system::Errno;
 
 /// Why a thread could not be bound to a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,13 +7,12 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{Facts, Fault, Limitation};
 use crate::host::radio::{self, RadioBlock};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
-use linkgauge_system as system;
+use linkgauge_system::{self as system, Errno};
 
 pub mod hci;
 

@@ -4,8 +4,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use socket2::{Protocol, Socket};
 
 use super::reachability::{connect_fault, ignore_reports, keep_weightier, silent_fault, socket_fault};
@@ -13,6 +11,7 @@ use super::unsent::SilentAttempt;
 use super::{Fault, OpenContext, internet};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
+use linkgauge_system::{Errno, PollFd, PollFlags, poll};
 
 /// `Connection Attempt Delay` of RFC 8305, 5.
 pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -110,10 +109,9 @@ pub fn finish(socket: &Socket) -> Result<(), Fault> {
 
 /// The index of a socket that is ready, after waiting for `left` at most.
 fn wait_for_one(attempts: &[Socket], left: Duration) -> Option<usize> {
-    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     let mut polled: Vec<PollFd> = attempts.iter().map(|socket| PollFd::new(socket, PollFlags::OUT)).collect();
     // After an interrupted call the caller waits again.
-    let _ = poll(&mut polled, Some(&left));
+    let _ = poll(&mut polled, left);
     polled.iter().position(|socket| !socket.revents().is_empty())
 }
 

@@ -14,8 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::io::Errno;
-
 use super::marks::MarkReader;
 use super::offload::{OffloadOptions, ReceiveMethod, SendMethod};
 use super::party::Tuning;
@@ -23,7 +21,7 @@ use super::serial_line::PortControl;
 use super::socket::{IoDirection, SocketLink};
 use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
-use linkgauge_system as system;
+use linkgauge_system::{self as system, Errno};
 
 /// Messages from before the link was made, or more than the caller requested; shared by the handles.
 type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;

@@ -11,11 +11,11 @@ use socket2::{Domain, Socket, Type};
 use super::internet;
 use crate::host::{interfaces, radio, read};
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_system::{self as system, InterruptCoalescing};
 
 mod journal;
 
 pub use journal::{ChangeJournal, RestoreDuty, RestoreFolder};
+use linkgauge_system::{self as system, InterruptCoalescing};
 
 /// Where a setting is. No other setting can be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -437,7 +437,6 @@ impl PendingOpen {
 mod tests {
     use std::time::Instant;
 
-    use rustix::io::Errno;
     use socket2::{Domain, Socket, Type};
 
     use super::*;

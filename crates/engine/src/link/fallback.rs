@@ -8,8 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::connect_first::ATTEMPT_DELAY;
 use super::party::Tuning;
 use super::reachability::{keep_weightier, silent_fault};
@@ -18,6 +16,7 @@ use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkDescriptor, LinkStatus, OpenContext};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
+use linkgauge_system::{PollFd, PollFlags, poll};
 
 /// Opens a link to an address.
 type OpenAddress = Box<dyn Fn(SocketAddr) -> Result<Box<dyn Link>, Fault> + Send>;
@@ -156,12 +155,11 @@ impl FallbackLink {
 
     /// The index of a link that is ready, after waiting for `left` at most.
     fn wait_for_one(&self, left: Duration) -> Option<usize> {
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let descriptors: Vec<_> = self.tried.iter().map(|(_, link)| link.descriptor()).collect();
         let mut polled: Vec<PollFd> =
             descriptors.iter().flatten().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
         // After an interrupted call the caller waits again.
-        let _ = poll(&mut polled, Some(&left));
+        let _ = poll(&mut polled, left);
         polled.iter().position(|socket| !socket.revents().is_empty())
     }
 

@@ -4,12 +4,11 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use rustix::io::Errno;
-
 use crate::host::cpu::PinError;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::{Failure, FailureKind};
 use linkgauge_model::units::format_period;
+use linkgauge_system::Errno;
 
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]

@@ -14,8 +14,7 @@ use super::socket::{IoDirection, wait_ready};
 use super::{AcceptFilter, Admission, Fault, Link, Listener};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_system as system;
-use linkgauge_system::{Blocking, ReceivedDatagram};
+use linkgauge_system::{self as system, Blocking, ReceivedDatagram};
 
 /// How the sockets of an address family find each other.
 pub(crate) trait DatagramFamily: Send {

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::own_interfaces::{interface_between, interface_facts, recent_facts};
@@ -13,8 +12,7 @@ use super::{Facts, Fault, OpenContext, Transport, find_transport};
 use crate::host::interfaces;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::PATH_MTU_FACT;
-use linkgauge_system as system;
-use linkgauge_system::IpFamily;
+use linkgauge_system::{self as system, Errno, IpFamily};
 
 /// What an endpoint is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

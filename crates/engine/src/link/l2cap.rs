@@ -9,6 +9,7 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::units;
+use linkgauge_system as system;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "l2cap",
@@ -31,7 +32,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
         pairs.iter().flat_map(all).collect()
     },
 };
-use linkgauge_system as system;
 
 /// Default of a channel (Bluetooth Core, volume 3, part A).
 const DEFAULT_MTU: u16 = 672;

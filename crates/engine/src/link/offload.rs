@@ -9,15 +9,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use super::socket::{IoDirection, wait_ready};
 use super::{Facts, MAX_COALESCED_BYTES};
 use linkgauge_model::clock::Clock;
-use linkgauge_system as system;
-use linkgauge_system::Blocking;
+use linkgauge_system::{self as system, Blocking, Errno};
 
 /// How several datagrams are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

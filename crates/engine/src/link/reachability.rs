@@ -7,13 +7,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Fault;
 use super::fault::NO_ROUTE;
-use linkgauge_system::IpFamily;
-use linkgauge_system::{self as system, DeliveryError};
+use linkgauge_system::{self as system, DeliveryError, Errno, IpFamily};
 
 /// Time after the first packet in which the reports of an unreachable host arrive: each of the three requests for the address of a
 /// neighbour waits for a second (`mcast_solicit` and `retrans_time_ms` of arp(7)).
@@ -30,7 +28,7 @@ pub(crate) fn silent_fault() -> Fault {
 pub(crate) fn ask_for_reports(socket: &Socket, address: IpAddr) -> Result<(), Fault> {
     match system::set_receive_errors(socket, IpFamily::of_address(address), true) {
         // A socket of Multipath TCP has no reports.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
         set => set.map_err(Fault::system("ask for errors")),
     }
 }

@@ -4,7 +4,6 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::bluetooth::{self, AdapterSelector, BluetoothAddress, BluetoothProtocol, hci};
@@ -15,6 +14,7 @@ use super::{Caps, Facts, Fault, Link, Listener, OpenContext, Transport, l2cap, s
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system::Errno;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "rfcomm",

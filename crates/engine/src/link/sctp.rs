@@ -27,6 +27,7 @@ use super::{
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system as system;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "sctp",
@@ -74,7 +75,6 @@ const ASSOCIATION_CAPS: Caps = Caps {
     can_half_close: false,
     ..Caps::STREAM
 };
-use linkgauge_system as system;
 
 struct Options {
     nodelay: bool,

@@ -6,8 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::termios::{QueueSelector, tcflush};
 
 use super::batch::{receive_single, send_first};
@@ -25,6 +23,7 @@ use linkgauge_model::plan::WaitMode;
 mod device;
 
 use device::{Options, SerialDevice};
+use linkgauge_system::{self as system, Errno, PollFd, PollFlags, poll};
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: tty::SCHEME,
@@ -49,7 +48,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
     listen: None,
     loopback_urls: |_| Vec::new(),
 };
-use linkgauge_system as system;
 
 /// A pseudo-terminal wakes its writer only when its reader has read nearly all. A reader that pauses before that makes room as well,
 /// so a write is tried again after this time.
@@ -136,9 +134,8 @@ impl Link for SerialLink {
 
     fn status(&self) -> LinkStatus {
         let mut port = [PollFd::new(&*self.device, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Reported without a request: the adapter was unplugged, or the program at a pseudo-terminal has ended.
-        let is_hung_up = poll(&mut port, Some(&now)).is_ok_and(|ready| ready > 0);
+        let is_hung_up = poll(&mut port, Duration::ZERO).is_ok_and(|ready| ready > 0);
         LinkStatus {
             is_hung_up,
             is_broken: is_hung_up,

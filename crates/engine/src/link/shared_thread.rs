@@ -6,11 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
 pub use super::waker::Waker;
@@ -18,6 +14,7 @@ use super::{Caps, Fault, Framing, Link, prefetch};
 use crate::host::cpu;
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::traffic::WaitMode;
+use linkgauge_system::{EventFlags, EventQueue, Events, PollFd, PollFlags, poll};
 
 /// A party on its link, as a shared thread runs it.
 pub trait Member {
@@ -129,7 +126,7 @@ struct ThreadUse {
 
 /// The parties of one thread.
 pub struct SharedThread<M> {
-    events: OwnedFd,
+    events: EventQueue,
     waker: Waker,
     /// Earliest time at which all members take a step again.
     next_sweep: Time,
@@ -161,8 +158,7 @@ const MIN_ROUNDED_WAIT: Duration = Duration::from_millis(50);
 const MAX_EVENTS: usize = 256;
 
 /// Events of a link whose remote has closed it, or that has failed.
-const ENDING: epoll::EventFlags =
-    epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
+const ENDING: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// With fewer members, what they use stays in the caches.
 const MIN_PREFETCHED_MEMBERS: usize = 256;
@@ -177,13 +173,12 @@ impl<M: Member> SharedThread<M> {
     ///
     /// The system gives no event descriptor.
     pub fn new(clock: &Clock, members: usize) -> Result<SharedThread<M>, Fault> {
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        let events = EventQueue::new().map_err(Fault::system("make an event descriptor"))?;
         let waker = Waker::new()?;
         // Each write is an event, so the counter need not be read.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&events, &waker, epoll::EventData::new_u64(WAKER_INDEX.into()), flags)
-            .map_err(|errno| Fault::system("watch an event descriptor")(errno.into()))?;
+        events
+            .add(&waker, WAKER_INDEX.into(), EventFlags::IN | EventFlags::ET)
+            .map_err(Fault::system("watch an event descriptor"))?;
         Ok(SharedThread {
             events,
             waker,
@@ -369,29 +364,27 @@ impl<M: Member> SharedThread<M> {
             true => next.since(now).min(max_wait),
             false => Duration::ZERO,
         };
-        let timespec =
-            |time: Duration| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         let is_short = !wait.is_zero() && wait < MIN_ROUNDED_WAIT;
-        let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
-        let first_wait = timespec(if is_short { Duration::ZERO } else { wait });
+        let mut events = Events::<MAX_EVENTS>::new();
+        let first_wait = if is_short { Duration::ZERO } else { wait };
         // An interrupted wait is repeated in the next turn.
-        let Ok((mut events, rest)) = epoll::wait(&self.events, &mut events, Some(&first_wait)) else {
+        if self.events.wait(&mut events, first_wait).is_err() {
             return;
-        };
+        }
         if is_short && events.is_empty() {
             // Only now, because one of many busy members is usually ready at once.
-            let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&timespec(wait)));
-            let Ok((later, _)) = epoll::wait(&self.events, rest, Some(&first_wait)) else { return };
-            events = later;
+            let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], wait);
+            if self.events.wait(&mut events, first_wait).is_err() {
+                return;
+            }
         }
         if self.is_busy_polling && events.is_empty() && self.queue.is_empty() {
             self.busy_polled += self.clock.now().since(now);
         }
-        for event in events.iter() {
-            let index = event.data.u64() as u32;
+        for (index, flags) in events.iter() {
+            let index = index as u32;
             let Some(place) = self.places.get_mut(index as usize).and_then(Option::as_mut) else { continue };
             place.mode = StepMode::Shared;
-            let flags = event.flags;
             place.is_ending |= flags.intersects(ENDING);
             if place.is_queued {
                 continue;
@@ -519,7 +512,7 @@ impl<M: Member> Place<M> {
     }
 
     /// Bulk data arrives while it is received, so most events that report new input would find it received already.
-    fn expect_bulk(&mut self, events: &OwnedFd) {
+    fn expect_bulk(&mut self, events: &EventQueue) {
         if self.end_of_input == EndOfInput::ShortReceive {
             self.end_of_input = EndOfInput::NextEvents;
             self.unwatch(events);
@@ -527,8 +520,8 @@ impl<M: Member> Place<M> {
     }
 
     /// Reports what the member awaits.
-    pub fn watch(&mut self, events: &OwnedFd, index: u32) -> Result<(), Fault> {
-        use epoll::EventFlags as Flags;
+    pub fn watch(&mut self, events: &EventQueue, index: u32) -> Result<(), Fault> {
+        use EventFlags as Flags;
         if self.awaited == Awaited::Time || self.watched == Some(self.awaited) {
             return Ok(());
         }
@@ -546,22 +539,20 @@ impl<M: Member> Place<M> {
         let Some(descriptor) = self.member.ends().1.descriptor() else {
             return Err(Fault::Internal("a link without a descriptor cannot share a thread".to_owned()));
         };
-        let data = epoll::EventData::new_u64(index.into());
         let watched = match self.watched {
-            None => epoll::add(events, descriptor, data, flags),
-            Some(_) => epoll::modify(events, descriptor, data, flags),
+            None => events.add(descriptor, index.into(), flags),
+            Some(_) => events.modify(descriptor, index.into(), flags),
         };
-        watched.map_err(|errno| Fault::system("watch a link")(errno.into()))?;
+        watched.map_err(Fault::system("watch a link"))?;
         self.watched = Some(self.awaited);
         Ok(())
     }
 
-    fn unwatch(&mut self, events: &OwnedFd) {
+    fn unwatch(&mut self, events: &EventQueue) {
         if self.watched.take().is_some()
             && let Some(descriptor) = self.member.ends().1.descriptor()
         {
-            // A closed descriptor has left already.
-            let _ = epoll::delete(events, descriptor);
+            events.remove(descriptor);
         }
     }
 

@@ -11,8 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{SendFlags, recv, send};
 use socket2::{SockAddr, Socket};
 
@@ -28,9 +26,7 @@ use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::run::MTU_REPORTER_FACT;
 use linkgauge_model::units;
-use linkgauge_system as system;
-use linkgauge_system::IpFamily;
-use linkgauge_system::{Blocking, DatagramInfo};
+use linkgauge_system::{self as system, Blocking, DatagramInfo, Errno, IpFamily, PollFd, PollFlags, poll};
 
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
 const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
@@ -318,11 +314,10 @@ fn poll_events(socket: impl AsFd, which: IoDirection, left: Duration) -> PollFla
         IoDirection::Receive => PollFlags::IN,
         IoDirection::Send => PollFlags::OUT,
     };
-    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     // The following operation reports a failed poll.
     let socket = socket.as_fd();
     let mut polled = [PollFd::new(&socket, flags)];
-    match poll(&mut polled, Some(&left)) {
+    match poll(&mut polled, left) {
         Ok(1..) => polled[0].revents(),
         _ => PollFlags::empty(),
     }
@@ -390,9 +385,8 @@ impl Link for SocketLink {
         let unacknowledged_bytes =
             if is_acknowledged { system::unacknowledged_bytes(&self.socket) } else { None };
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Errors and the end of both directions are reported without a request.
-        let is_hung_up = poll(&mut socket, Some(&now)).is_ok_and(|ready| ready > 0);
+        let is_hung_up = poll(&mut socket, Duration::ZERO).is_ok_and(|ready| ready > 0);
         // An error is reported until a call has returned it. After that, unsent bytes have no peer to go to.
         let has_error = socket[0].revents().contains(PollFlags::ERR);
         let has_no_peer =

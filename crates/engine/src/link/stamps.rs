@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::time_of_day::{TimeOfDay, read_offset_bounds};
 use super::{Caps, Framing};
 use linkgauge_model::clock::{Clock, Time};
-use linkgauge_system as system;
 
+use linkgauge_system as system;
 pub(crate) use linkgauge_system::SendPoint;
 
 /// Stamps that one reading returns: those of 32 messages.

@@ -18,6 +18,7 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::units;
+use linkgauge_system::{self as system, Errno};
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "tcp",
@@ -67,7 +68,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
     listen: Some(listen),
     loopback_urls: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
-use linkgauge_system as system;
 
 pub(crate) const NO_DELAY_OPTION: (&str, &str) =
     ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small writes (Nagle)");
@@ -254,9 +254,9 @@ pub(crate) fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Resul
 }
 
 /// A name that the kernel does not know is no missing server.
-fn congestion_error(errno: rustix::io::Errno) -> std::io::Error {
+fn congestion_error(errno: Errno) -> std::io::Error {
     match errno {
-        rustix::io::Errno::NOENT => std::io::Error::new(
+        Errno::NOENT => std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
             "this kernel has none of that name: 'sysctl net.ipv4.tcp_available_congestion_control' lists them",
         ),

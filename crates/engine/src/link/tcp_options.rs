@@ -4,14 +4,13 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::Socket;
 
 use super::socket::parse_flag;
 use super::{Facts, Fault};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::units;
-use linkgauge_system::{self as system, TcpTimer};
+use linkgauge_system::{self as system, Errno, TcpTimer};
 
 pub(crate) const QUICK_ACK_OPTION: (&str, &str) = (
     "quickack",

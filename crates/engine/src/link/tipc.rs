@@ -12,7 +12,6 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
@@ -25,6 +24,7 @@ use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 
+use linkgauge_system::{self as system, Errno};
 pub use topology::{own_node, parse_event};
 
 /// The transport `tipc` in the list of transports.
@@ -66,7 +66,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
         kinds.iter().zip(0..).map(|(kind, n)| format!("tipc://7100:{}?type={kind}", fresh ^ n)).collect()
     },
 };
-use linkgauge_system as system;
 
 /// `TIPC_MAX_USER_MSG_SIZE` of linux/tipc.h.
 const MAX_MESSAGE_BYTES: usize = 66_000;

@@ -16,7 +16,7 @@ use rustix::termios::{
 use super::Fault;
 use super::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
-use linkgauge_system as system;
+use linkgauge_system::{self as system, Errno};
 
 /// The scheme of serial ports.
 pub(crate) const SCHEME: &str = "serial";
@@ -76,7 +76,7 @@ fn settings_from(termios: &Termios) -> SerialSettings {
 /// Fails if it is no terminal, or if the driver does not support the rate.
 pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
     let terminal = terminal.as_fd();
-    let refused = |errno: rustix::io::Errno| Fault::system("set the line")(errno.into());
+    let refused = |errno: Errno| Fault::system("set the line")(errno.into());
     let mut termios = tcgetattr(terminal).map_err(refused)?;
     termios.make_raw();
     let control = &mut termios.control_modes;
@@ -186,7 +186,7 @@ impl Pty {
     ///
     /// Fails if the system has no pseudo-terminal left, or refuses.
     pub fn open() -> Result<Pty, Fault> {
-        let fault = |errno: rustix::io::Errno| Fault::system("make a pseudo-terminal")(errno.into());
+        let fault = |errno: Errno| Fault::system("make a pseudo-terminal")(errno.into());
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).map_err(fault)?;
         grantpt(&master).map_err(fault)?;
         unlockpt(&master).map_err(fault)?;

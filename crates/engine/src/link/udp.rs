@@ -25,8 +25,7 @@ use super::{
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::Blocking;
-use linkgauge_system::IpFamily;
+use linkgauge_system::{self as system, Blocking, IpFamily};
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "udp",
@@ -68,7 +67,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
         hosts.map(str::to_owned).to_vec()
     },
 };
-use linkgauge_system as system;
 
 /// The 16-bit length field of the IPv4 header includes the IP header (20) and the UDP header (8).
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - 8;

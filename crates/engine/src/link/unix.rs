@@ -21,6 +21,7 @@ use super::{
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system as system;
 
 mod datagram;
 
@@ -59,7 +60,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
         kinds.iter().flat_map(|kind| [(kind, false), (kind, true)]).map(variant).collect()
     },
 };
-use linkgauge_system as system;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnixSocketKind {

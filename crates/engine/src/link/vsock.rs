@@ -4,7 +4,6 @@
 
 use std::io;
 
-use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener};
@@ -13,6 +12,7 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::units;
+use linkgauge_system::{self as system, Errno};
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "vsock",
@@ -35,7 +35,6 @@ pub(crate) const TRANSPORT: Transport = Transport {
     listen: Some(listen),
     loopback_urls: |_| vec!["vsock://local:0".to_owned()],
 };
-use linkgauge_system as system;
 
 /// The modules that carry vsock, by location.
 const LOAD_MODULE_HINT: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vsock (to its guests) or \

@@ -1,12 +1,11 @@
 //! Ends the wait of a shared thread, and lets its members look at a state that they share with other threads.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::Fault;
+use linkgauge_system::WakeEvent;
 
 /// Ends the wait of a shared thread from another thread.
 #[derive(Debug, Clone)]
@@ -14,21 +13,19 @@ pub struct Waker(Arc<WakerState>);
 
 #[derive(Debug)]
 struct WakerState {
-    event: OwnedFd,
+    event: WakeEvent,
     should_sweep: AtomicBool,
 }
 
 impl Waker {
     pub(crate) fn new() -> Result<Waker, Fault> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        let event = WakeEvent::new().map_err(Fault::system("make an event descriptor"))?;
         Ok(Waker(Arc::new(WakerState { event, should_sweep: AtomicBool::new(false) })))
     }
 
     /// The thread begins its next turn at once.
     pub fn wake(&self) {
-        // It fails only if the counter is full, and then the thread has been woken.
-        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+        self.0.event.add(1);
     }
 
     /// Soon all members take a step, whatever they wait for: a state that they read has changed.

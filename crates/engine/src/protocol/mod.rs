@@ -49,6 +49,7 @@ pub use auto::lacks_server;
 pub use case::{
     CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
 };
+use linkgauge_system::Errno;
 pub(crate) use load_log::OpenLoad;
 pub use load_log::{LoadLog, MAX_LOGGED_LOADS};
 pub use memory_budget::MemoryBudget;
@@ -388,7 +389,7 @@ pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
     while filled < BYTES {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(more) => filled += more,
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             // Available on every kernel since 3.17.
             Err(error) => panic!("the system gives no random bytes: {error}"),
         }

@@ -7,19 +7,17 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::client_id::{ClientId, ClientQuotas, QuotaSlot, network_of};
 use crate::link::{Fault, Link};
 use linkgauge_model::clock::Time;
+use linkgauge_system::{Errno, EventFlags, EventQueue, Events};
 
 /// A link without input, and its handler for the first input.
 pub(crate) struct SilentConnection {
@@ -57,7 +55,7 @@ struct PendingTable {
 }
 
 pub(crate) struct PendingConnections {
-    epoll: OwnedFd,
+    events: EventQueue,
     table: Mutex<PendingTable>,
     /// Limits per source and in all.
     max_per_client: usize,
@@ -120,10 +118,9 @@ impl PendingTable {
 impl PendingConnections {
     /// `most` are the limits of one source and of all together.
     pub fn new(most: [usize; 2], patience: Duration) -> Result<PendingConnections, Fault> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        let events = EventQueue::new().map_err(Fault::system("make an event descriptor"))?;
         Ok(PendingConnections {
-            epoll,
+            events,
             table: Mutex::default(),
             max_per_client: most[0],
             max_total: most[1],
@@ -164,9 +161,8 @@ impl PendingConnections {
         let mut room = self.table();
         let number = room.next_number;
         if let Some(descriptor) = silent.link.descriptor() {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ONESHOT;
-            epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(number), flags)
-                .map_err(|errno| Fault::system("watch a connection")(errno.into()))?;
+            let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT;
+            self.events.add(descriptor, number, flags).map_err(Fault::system("watch a connection"))?;
         }
         room.insert(PendingEntry {
             state: PendingState::Silent(silent),
@@ -219,12 +215,13 @@ impl PendingConnections {
 
     /// Waits up to `within` for connections with input and starts them.
     pub(crate) fn dispatch_ready(self: &Arc<PendingConnections>, within: Duration, clock: impl Fn() -> Time) {
-        let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
-        let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        // The next call tries again.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&within)) else { return };
-        for event in events.iter() {
-            let waiting = self.table().remove(event.data.u64());
+        let mut events = Events::<MAX_EVENTS>::new();
+        // After an interrupted wait the next call tries again.
+        if self.events.wait(&mut events, within).is_err() {
+            return;
+        }
+        for (number, flags) in events.iter() {
+            let waiting = self.table().remove(number);
             let Some(PendingEntry { state: PendingState::Silent(silent), client: source, .. }) = waiting
             else {
                 continue;
@@ -232,9 +229,8 @@ impl PendingConnections {
             let SilentConnection { link, client_name: from, handler: begin } = silent;
             if let Some(descriptor) = link.descriptor() {
                 // If removal fails, the one-shot entry still reports nothing more.
-                let _ = epoll::delete(&self.epoll, descriptor);
-                let ends = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-                let flags = event.flags;
+                self.events.remove(descriptor);
+                let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
                 if flags.intersects(ends) && is_closed_without_data(descriptor) {
                     continue;
                 }

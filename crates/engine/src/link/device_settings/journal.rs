@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, open, openat, unlinkat};
-use rustix::io::Errno;
 
 use super::{DeviceSetting, SettingError, apply, setting_error};
 use crate::host::read;
+use linkgauge_system::Errno;
 
 /// The folder of the journals, beside the saved runs.
 const FOLDER_NAME: &str = "restore";

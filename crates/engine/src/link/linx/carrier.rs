@@ -4,14 +4,13 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, Timespec, poll};
-
 use super::super::stamps::SendStamps;
 use super::super::{Facts, Fault};
 use super::DisconnectReason;
 use super::ethernet_cm::connection::ReceivedMessage;
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system::{PollFd, poll};
 
 /// A received item.
 pub(crate) enum ReceivedItem<'a> {
@@ -86,6 +85,5 @@ pub(crate) struct Carrier {
 
 /// Whether one of the descriptors is ready within this time.
 pub(crate) fn poll_within(watched: &mut [PollFd<'_>], within: Duration) -> bool {
-    let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    poll(watched, Some(&within)).is_ok_and(|ready| ready > 0)
+    poll(watched, within).is_ok_and(|ready| ready > 0)
 }

@@ -1,17 +1,16 @@
 //! A descriptor that shows a waiting thread that there is something to do: for the owner of an endpoint, whose messages arrive
 //! on a connection that it shares, and for the thread that reads such a connection.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::super::Fault;
+use linkgauge_system::WakeEvent;
 
 /// Costs no system call while no thread waits for it, and one each for the first ring and for silencing it.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    event: OwnedFd,
+    event: WakeEvent,
     /// A thread waits for the descriptor.
     is_watched: AtomicBool,
     /// The descriptor is readable.
@@ -20,14 +19,10 @@ pub(crate) struct Doorbell {
     is_full: AtomicBool,
 }
 
-/// The highest count of an event descriptor. With it the descriptor is not writable.
-const MAX_COUNT: u64 = u64::MAX - 1;
-
 impl Doorbell {
     /// No thread waits for it yet.
     pub fn new() -> Result<Doorbell, Fault> {
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        let event = WakeEvent::new().map_err(Fault::system("make an event descriptor"))?;
         let off = || AtomicBool::new(false);
         Ok(Doorbell { event, is_watched: off(), is_rung: off(), is_full: off() })
     }
@@ -50,14 +45,14 @@ impl Doorbell {
     /// Makes the descriptor readable if a thread waits for it.
     pub(crate) fn ring(&self) {
         if self.is_watched() && !self.is_rung.swap(true, SeqCst) {
-            self.add(1);
+            self.event.add(1);
         }
     }
 
     /// Makes the descriptor unreadable. What happens afterwards rings again, so look for work after this call.
     pub(crate) fn silence(&self) {
         if self.is_rung.load(SeqCst) {
-            self.reset();
+            self.event.reset();
             self.is_rung.store(false, SeqCst);
         }
     }
@@ -65,8 +60,8 @@ impl Doorbell {
     /// Makes the descriptor unwritable until [`Doorbell::accept_output`].
     pub(crate) fn refuse_output(&self) {
         self.is_rung.store(true, SeqCst);
-        self.reset();
-        self.add(MAX_COUNT);
+        self.event.reset();
+        self.event.add(WakeEvent::MAX_COUNT);
         self.is_full.store(true, SeqCst);
     }
 
@@ -74,18 +69,9 @@ impl Doorbell {
     pub(crate) fn accept_output(&self) {
         if self.is_full.swap(false, SeqCst) {
             self.is_rung.store(true, SeqCst);
-            self.reset();
-            self.add(1);
+            self.event.reset();
+            self.event.add(1);
         }
-    }
-
-    /// Both fail only if another thread does the same at this moment, and then nothing is left to do.
-    pub fn add(&self, count: u64) {
-        let _ = rustix::io::write(&self.event, &count.to_ne_bytes());
-    }
-
-    fn reset(&self) {
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
 
@@ -97,13 +83,14 @@ impl AsFd for Doorbell {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::time::Duration;
 
     use super::*;
+    use linkgauge_system::{PollFd, PollFlags, poll};
 
     fn state(bell: &Doorbell) -> (bool, bool) {
         let mut polled = [PollFd::new(bell, PollFlags::IN | PollFlags::OUT)];
-        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+        poll(&mut polled, Duration::ZERO).unwrap();
         let events = polled[0].revents();
         (events.contains(PollFlags::IN), events.contains(PollFlags::OUT))
     }

@@ -4,12 +4,11 @@
 //! frames that end a message of a measured endpoint, at their first transmission, and it numbers only these. A table leads from
 //! the number of a frame to the message.
 
-use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::super::stamps::{SendStamp, SendStamps, StampReader};
 use linkgauge_model::clock::{Clock, Time};
-use linkgauge_system as system;
+use linkgauge_system::{self as system, Errno};
 
 /// Frames whose stamps may still arrive. A power of two.
 const TRACKED_FRAMES: usize = 1024;

@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::own_interfaces::interface_facts;
@@ -25,8 +23,7 @@ use super::ethernet_cm::{MAX_FRAME_BYTES, MacAddress, VERSION};
 use super::{ConnectionRole, DisconnectReason};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system as system;
-use linkgauge_system::Blocking;
+use linkgauge_system::{self as system, Blocking, Errno, PollFd, PollFlags};
 
 /// Location of the remote node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,9 @@
 //! Waits for other nodes to connect, and for messages of their endpoints to the served name.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 
 use super::super::socket::{self, ReadFacts, accept};
@@ -18,7 +16,7 @@ use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream, tc
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system as system;
+use linkgauge_system::{self as system, PollFd, PollFlags, WakeEvent, poll};
 
 /// Maximum number of connected nodes: LINX has one connection for each pair of them.
 const MAX_NODES: usize = 256;
@@ -33,7 +31,7 @@ type IncomingLink = (Box<dyn Link>, String);
 struct ArrivalQueue {
     queue: Mutex<VecDeque<(Arc<NodeConnection>, Arc<Mailbox>)>>,
     /// Counts the clients, for threads that poll.
-    wake: OwnedFd,
+    wake: WakeEvent,
 }
 
 impl ArrivalQueue {
@@ -81,8 +79,7 @@ pub(crate) fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<d
             (NodeAcceptor::Ethernet { socket, device, node: node.clone() }, endpoint.clone())
         }
     };
-    let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-        .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+    let wake = WakeEvent::new().map_err(Fault::system("make an event descriptor"))?;
     Ok(Box::new(NodeListener {
         acceptor,
         endpoint,
@@ -154,8 +151,7 @@ impl NodeListener {
         let arrived = self.arrivals.clone();
         let arrivals = move |arrival| {
             arrived.queue().extend(arrival);
-            // If the counter is full, the listener has been woken already.
-            let _ = rustix::io::write(&arrived.wake, &1u64.to_ne_bytes());
+            arrived.wake.add(1);
         };
         let service = Some(self.served_name.clone());
         self.nodes.push(NodeConnection::start(carrier, &self.clock, service, Some(Box::new(arrivals)))?);
@@ -164,16 +160,15 @@ impl NodeListener {
 
     /// Waits for a node or a client.
     fn wait_for_arrival(&self, left: Duration) {
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let wake = PollFd::new(&self.arrivals.wake, PollFlags::IN);
         // The next operation reports a failed poll.
         let _ = match &self.acceptor {
             NodeAcceptor::Stream { socket, .. } => {
-                poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], Some(&left))
+                poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], left)
             }
-            NodeAcceptor::Ethernet { .. } => poll(&mut [wake], Some(&left)),
+            NodeAcceptor::Ethernet { .. } => poll(&mut [wake], left),
         };
-        let _ = rustix::io::read(&self.arrivals.wake, &mut [0u8; 8]);
+        self.arrivals.wake.reset();
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
 use socket2::Socket;
 
 use super::super::socket::{ReadFacts, SocketLink};
@@ -18,6 +17,7 @@ use super::tcp_cm::{
 use super::{ConnectionRole, DisconnectReason};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system::{PollFd, PollFlags};
 
 /// Buffer for at least one message while another is in flight; also the limit of one system call.
 const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + MAX_MESSAGE_BYTES);

@@ -10,7 +10,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
-use rustix::io::Errno;
 use rustix::termios::{
     OptionalActions, QueueSelector, Termios, ioctl_tiocexcl, ioctl_tiocnxcl, tcflush, tcgetattr, tcsetattr,
 };
@@ -21,7 +20,7 @@ use crate::link::socket::parse_flag;
 use crate::link::{Facts, Fault, tty};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::units;
-use linkgauge_system::{self as system, LineCounters, Rs485};
+use linkgauge_system::{self as system, Errno, LineCounters, Rs485};
 
 /// Option for the delivery of received bytes.
 pub(crate) const LOW_LATENCY_OPTION: (&str, &str) =

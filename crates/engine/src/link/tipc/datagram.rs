@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::{Options, TipcPort, range_address, service_address};
@@ -25,8 +24,7 @@ use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenCon
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system as system;
-use linkgauge_system::Blocking;
+use linkgauge_system::{self as system, Blocking, Errno};
 
 /// Accepted senders of a link, shared by its handles.
 enum AcceptedSenders {

@@ -8,7 +8,7 @@ use socket2::Type;
 use super::{ServiceName, TipcPort, open_socket, service_address};
 use crate::link::Fault;
 use linkgauge_model::units::format_duration;
-use linkgauge_system as system;
+use linkgauge_system::{self as system, Errno};
 
 /// Address of the server (`TIPC_TOP_SRV` of linux/tipc.h).
 const TOPOLOGY_SERVICE: ServiceName = ServiceName { service_type: 1, instance: 1 };
@@ -53,7 +53,7 @@ pub(crate) fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort
     let mut buffer = [0; 64];
     let event = match rustix::net::recv(&server, &mut buffer, rustix::net::RecvFlags::empty()) {
         Ok((length, _)) => parse_event(&buffer[..length]).flatten(),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+        Err(Errno::AGAIN | Errno::INTR) => None,
         Err(errno) => return Err(Fault::system("wait for a name")(io::Error::from(errno))),
     };
     event.ok_or_else(|| name_timeout_fault(name, within))

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::{BoundFile, Options, address_text};
@@ -38,8 +37,7 @@ use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenCon
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system as system;
-use linkgauge_system::Blocking;
+use linkgauge_system::{self as system, Blocking, Errno};
 
 /// Prefix of the abstract names of linkgauge sockets.
 const ABSTRACT_NAME_PREFIX: &[u8] = b"linkgauge.";

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::super::doorbell::Doorbell;
 use super::super::mailbox::Mailbox;
 use super::{KEEPER_INTERVAL, NodeConnectionCore, lock};
 use crate::link::Fault;
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::WaitMode;
+use linkgauge_system::{PollFd, PollFlags, poll};
 
 /// How long the keeper leaves reading to a thread that reads often, while watched links get no messages.
 const QUIET_INTERVAL: Duration = Duration::from_millis(10);
@@ -139,9 +138,8 @@ impl NodeConnectionCore {
 
     /// Waits until another thread rings.
     fn rest(&self, time: Duration) {
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         // An interrupted wait is repeated.
-        let _ = poll(&mut [PollFd::new(&self.keeper_bell, PollFlags::IN)], Some(&time));
+        let _ = poll(&mut [PollFd::new(&self.keeper_bell, PollFlags::IN)], time);
     }
 
     /// Sends what a full socket did not take. Then the owners of watched links can send again.
