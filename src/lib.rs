@@ -69,6 +69,8 @@ pub use linkgauge_store as store;
 #[cfg(feature = "full")]
 #[doc(hidden)]
 pub use linkgauge_studies::{study, twin};
+#[doc(hidden)]
+pub use linkgauge_system as system;
 
 pub use schedule::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use serve::{ServeError, Server, ServerBuilder};

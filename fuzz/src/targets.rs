@@ -50,8 +50,7 @@ use linkgauge::link::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch};
 use linkgauge::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
-use linkgauge::link::tcp_info::TcpInfo;
-use linkgauge::link::{self, Caps, Fault, Framing, IpFamily, bluez, hci, icmp, tipc};
+use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
 use linkgauge::plan;
 use linkgauge::protocol::ask::reply_scanner::{
     LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult,
@@ -73,6 +72,7 @@ use linkgauge::protocol::{ServerConfig, ServerLimits, Service, find_protocol};
 use linkgauge::report::{self, FORMATS, ReportOptions};
 use linkgauge::run::Run;
 use linkgauge::schedule;
+use linkgauge::system::{IpFamily, TcpInfo};
 use linkgauge::workload::throughput::header::HeaderCodec;
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.

@@ -119,8 +119,7 @@ fn load_warning() -> Option<String> {
 }
 
 fn title() -> String {
-    let name = rustix::system::uname();
-    format!("linkgauge demo on {}", name.nodename().to_string_lossy())
+    format!("linkgauge demo on {}", linkgauge::system::host_name().unwrap_or_default())
 }
 
 /// The links of this host.

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -112,15 +111,11 @@ impl DeviceChanges {
     pub fn make((data, root): (&Path, &Path), settings: &[DeviceSetting]) -> Result<DeviceChanges> {
         let journal = RestoreFolder::open(data, root)?.begin(settings)?;
         let program = std::env::current_exe().context("this program does not find itself")?;
-        let mut restorer = Command::new(program)
-            .args(["restore-settings", "--time", RESTORE_TIMEOUT, "--journal"])
-            .arg(&journal.path)
-            .arg("--settings-root")
-            .arg(root)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Ctrl-C in the terminal is for this program alone.
-            .process_group(0)
+        let mut command = Command::new(program);
+        command.args(["restore-settings", "--time", RESTORE_TIMEOUT, "--journal"]).arg(&journal.path);
+        command.arg("--settings-root").arg(root).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C in the terminal is for this program alone.
+        let mut restorer = linkgauge::system::in_own_group(&mut command)
             .spawn()
             .context("the process that restores device settings does not start")?;
         let mut line = String::new();

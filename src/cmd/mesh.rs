@@ -69,7 +69,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let options = MeshOptions {
         sharing,
-        mesh_token: new_token()?,
+        mesh_token: new_token(),
         server_token: read_token(flags.token_file.as_deref())?,
     };
     let run = carry_out(&flags, list, options, (done, earlier.map(|run| run.id)))?;
@@ -109,11 +109,8 @@ fn load_earlier(named: &str, save: &SaveFlags) -> Result<Run> {
 }
 
 /// A secret that only this mesh knows.
-fn new_token() -> Result<String> {
-    let mut bytes = [0; 24];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .context("the system has no random numbers")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+fn new_token() -> String {
+    linkgauge::system::random_bytes::<24>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Tests that an earlier run has made, and its id.

@@ -44,7 +44,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use rustix::process::{Signal, getpid, kill_process};
 
 /// Measures latency and throughput over any link: network, serial line, Bluetooth, data logger
 ///
@@ -77,7 +76,7 @@ fn terminate_when_input_ends() {
     std::thread::spawn(|| {
         // A failed read counts as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        let _ = kill_process(getpid(), Signal::TERM);
+        linkgauge::system::end_this_process();
     });
 }
 

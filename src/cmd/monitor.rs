@@ -22,6 +22,7 @@ use linkgauge::monitor::{
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::report::{self, ReportOptions, printable};
 use linkgauge::run::Run;
+use linkgauge::system::may_run;
 use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format_plural};
 
 use super::Status;
@@ -288,12 +289,10 @@ fn read_config(flags: &Flags) -> Result<Config> {
 
 /// Checks that the program of an action exists, as the system looks for it when an alarm begins.
 fn check_program(program: &str) -> Result<()> {
-    let is_program =
-        |path: &Path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let is_found = match program.contains('/') {
-        true => is_program(Path::new(program)),
-        false => std::env::split_paths(&paths).any(|folder| is_program(&folder.join(program))),
+        true => may_run(Path::new(program)),
+        false => std::env::split_paths(&paths).any(|folder| may_run(&folder.join(program))),
     };
     if !is_found {
         bail!(

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::report::{self, Detail, MAX_RUN_GROUPS, ReportFormat, ReportOptions, RunGroup};
 use linkgauge::run::Run;
-use rustix::fs::FileType;
 
 use super::help::OUTPUT;
 
@@ -17,6 +16,7 @@ pub mod terminal;
 
 use file::replace_each_other;
 pub use file::{check_file_writable, write_file};
+pub use linkgauge::system::is_reader_gone;
 
 #[derive(Args, Clone, Default)]
 pub struct OutputFlags {
@@ -279,16 +279,6 @@ fn write_stdout(
     }
 }
 
-/// True if the error means that standard output has no reader: a closed pipe or terminal.
-pub fn is_reader_gone(error: &io::Error) -> bool {
-    let hung_up = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
-    let is_device = || {
-        let what = rustix::fs::fstat(io::stdout()).map(|stat| FileType::from_raw_mode(stat.st_mode));
-        what == Ok(FileType::CharacterDevice)
-    };
-    error.kind() == io::ErrorKind::BrokenPipe || hung_up() && is_device()
-}
-
 /// Prints a message for people to standard error. Write errors are ignored.
 pub fn print_message(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", terminal::sanitize_message(&text.to_string()));
@@ -335,7 +325,7 @@ pub fn terminal_options() -> ReportOptions {
 
 /// Columns of the terminal; for pipes and files those of the variable COLUMNS, or else 80.
 fn terminal_width() -> usize {
-    let of_terminal = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let of_terminal = linkgauge::system::terminal_size(io::stdout()).map(|(columns, _)| usize::from(columns));
     let of_variable = || std::env::var("COLUMNS").ok()?.parse().ok();
     let is_set = |columns: &usize| *columns > 0;
     let columns = of_terminal.filter(is_set).or_else(|| of_variable().filter(is_set));

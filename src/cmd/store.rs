@@ -1,7 +1,6 @@
 //! Saving runs, and finding runs by file, id or tag. `linkgauge::store` holds them.
 
 use std::fs::File;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,6 +10,7 @@ use linkgauge::metric::Metric;
 use linkgauge::report::printable;
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::store::{Filter, Listing, Store, StoreError};
+use linkgauge::system::create_private_folders;
 
 use super::Status;
 use super::help::STORAGE;
@@ -128,7 +128,7 @@ fn check_home(path: &Path) -> Result<()> {
 
 /// Creates a folder where none is, for its owner only.
 pub fn create_private_folder(path: &Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let made = create_private_folders(path);
     made.with_context(|| format!("{}: cannot be created", path.display()))
 }
 

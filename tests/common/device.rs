@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{DeviceServer, DeviceServerEvent, DeviceServerOptions, PortCounters};
-use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::tty::{self, Pty, PtyPacket};
+use linkgauge::link::serial_line::{self, SerialSettings};
+use linkgauge::system::{Pty, PtyPacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ impl Device {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        tty::endpoint(&self.0.path, &SerialSettings::default()).unwrap()
+        serial_line::port_endpoint(&self.0.path, &SerialSettings::default()).unwrap()
     }
 
     /// Sends as many bytes as the line accepts now.

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use linkgauge::lab::redirect::{Redirector, RedirectorEvent, RedirectorOptions};
 use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::tty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::{PATIENCE, wait_until};
@@ -41,7 +40,7 @@ impl Local {
     /// The local port as a raw terminal, as a program opens it.
     pub fn open(&self) -> File {
         let terminal = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
-        tty::configure(&terminal, &SerialSettings::default()).unwrap();
+        linkgauge::system::set_line(&terminal, &SerialSettings::default()).unwrap();
         terminal
     }
 

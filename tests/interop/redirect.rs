@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use linkgauge::lab::redirect::RedirectorEvent;
 use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::tty;
 
 use crate::client::free_port;
 use crate::local_port::{Local, read};
@@ -69,7 +68,8 @@ fn a_lost_connection_is_reopened() {
     let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);
     let mut local = Local::start(&format!("rfc2217://127.0.0.1:{port}"));
     let mut terminal = local.open();
-    tty::configure(&terminal, &SerialSettings { baud: 2400, ..SerialSettings::default() }).unwrap();
+    linkgauge::system::set_line(&terminal, &SerialSettings { baud: 2400, ..SerialSettings::default() })
+        .unwrap();
     terminal.write_all(b"one").unwrap();
     assert_eq!(read(&mut terminal, 3), b"one");
     drop(ser2net);

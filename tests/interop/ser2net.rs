@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 
 use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::tty::{Pty, PtyPacket};
+use linkgauge::system::{Pty, PtyPacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::wait_until;

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use linkgauge::lab::uart::{LabUarts, PortWiring, UartOptions};
-use linkgauge::link::tty;
 
 use crate::program::{Running, wait_until};
 use crate::tools::passes;
@@ -64,7 +63,9 @@ fn socat_talks_across_a_null_modem() {
     // Both have set their line.
     for path in &paths {
         let terminal = File::open(path).unwrap();
-        wait_until("socat", || (tty::read_settings(&terminal).unwrap().baud == 115_200).then_some(()));
+        wait_until("socat", || {
+            (linkgauge::system::line_settings(&terminal).unwrap().baud == 115_200).then_some(())
+        });
     }
     let says = |from: &mut Running, to: &mut Running, words: &[u8]| {
         from.0.stdin.as_mut().unwrap().write_all(words).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use linkgauge::link::tty::Pty;
+use linkgauge::system::Pty;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

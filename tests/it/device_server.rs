@@ -14,8 +14,8 @@ use linkgauge::lab::device_server::{
 };
 use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
-use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::{Dialer, tty};
+use linkgauge::link::Dialer;
+use linkgauge::link::serial_line::{self, SerialSettings};
 use rustix::process::Signal;
 
 use crate::device::{Device, all_bytes, client, counters, event, gone, is_closed, read, serve, works};
@@ -275,7 +275,7 @@ fn a_slow_device_takes_part_in_the_poll_after_the_last_character() {
     const POLL: Duration = Duration::from_millis(100);
     let uarts = LabUarts::start(&UartOptions::default()).unwrap();
     let line = SerialSettings { baud: 300, ..SerialSettings::default() };
-    let serial = uarts.paths().iter().map(|path| tty::endpoint(path, &line).unwrap()).collect();
+    let serial = uarts.paths().iter().map(|path| serial_line::port_endpoint(path, &line).unwrap()).collect();
     let server = DeviceServer::start(&DeviceServerOptions {
         costs: TransferCosts {
             poll_interval: POLL,

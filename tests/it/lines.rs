@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
-use linkgauge::link::tty::{Pty, PtyPacket};
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, DefectKind};
 use linkgauge::schedule::{self, RunContext};
+use linkgauge::system::{Pty, PtyPacket};
 
 use crate::virtual_net::VirtualNet;
 

@@ -5,8 +5,8 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::device_server::{DeviceServer, DeviceServerOptions};
 use linkgauge::lab::uart::{DeliveryMode, LabUarts, UartCounters, UartOptions, default_batch_interval};
-use linkgauge::link::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
-use linkgauge::link::{Dialer, tty};
+use linkgauge::link::Dialer;
+use linkgauge::link::serial_line::{self, FlowControl, Parity, SerialSettings, StopBits};
 use linkgauge::plan::Plan;
 use linkgauge::schedule::{self, RunContext};
 
@@ -30,7 +30,8 @@ fn start(ports: usize) -> (LabUarts, Vec<Endpoint>) {
     raise_open_file_limit();
     let delivery = DeliveryMode::Batch(default_batch_interval(ports as u32));
     let uarts = LabUarts::start(&UartOptions { ports, delivery, ..UartOptions::default() }).unwrap();
-    let endpoints = uarts.paths().iter().map(|path| tty::endpoint(path, &LINE).unwrap()).collect();
+    let endpoints =
+        uarts.paths().iter().map(|path| serial_line::port_endpoint(path, &LINE).unwrap()).collect();
     (uarts, endpoints)
 }
 

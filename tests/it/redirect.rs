@@ -14,7 +14,6 @@ use linkgauge::link::rfc2217::PortServer;
 use linkgauge::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
-use linkgauge::link::tty;
 use rustix::process::Signal as ProcessSignal;
 use rustix::termios::{QueueSelector, tcflush};
 
@@ -174,7 +173,8 @@ fn a_flush_purges_the_remote_port() {
     };
     carried(3);
     tcflush(terminal.as_fd(), QueueSelector::IFlush).unwrap();
-    tty::configure(&terminal, &SerialSettings { baud: 4800, ..SerialSettings::default() }).unwrap();
+    linkgauge::system::set_line(&terminal, &SerialSettings { baud: 4800, ..SerialSettings::default() })
+        .unwrap();
     terminal.write_all(b"two").unwrap();
     carried(6);
     drop(local);

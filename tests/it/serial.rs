@@ -14,8 +14,8 @@ use std::time::Duration;
 use linkgauge::clock::Clock;
 use linkgauge::lab::device_server::{DeviceServer, DeviceServerOptions};
 use linkgauge::link::serial_line::{FlowControl, OutputSignal, Parity, SerialSettings};
-use linkgauge::link::tty::{Pty, PtyPacket};
 use linkgauge::link::{Dialer, Link};
+use linkgauge::system::{Pty, PtyPacket};
 use rustix::process::{Signal as Kill, getuid};
 use serde_json::Value;
 

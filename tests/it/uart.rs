@@ -10,8 +10,10 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::uart::{
     CharacterTiming, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters, UartOptions,
 };
-use linkgauge::link::serial_line::{FlowControl, Parity, PurgeTarget, SerialSettings, StopBits, XOFF, XON};
-use linkgauge::link::{Dialer, Fault, Link, tty};
+use linkgauge::link::serial_line::{
+    self, FlowControl, Parity, PurgeTarget, SerialSettings, StopBits, XOFF, XON,
+};
+use linkgauge::link::{Dialer, Fault, Link};
 use rustix::process::Signal;
 
 use super::program::{self, Running, wait_until};
@@ -42,7 +44,7 @@ fn null_modem() -> LabUarts {
 }
 
 fn open(path: &Path, line: &SerialSettings) -> Box<dyn Link> {
-    let endpoint: Endpoint = tty::endpoint(path, line).unwrap();
+    let endpoint: Endpoint = serial_line::port_endpoint(path, line).unwrap();
     Dialer::new(Clock::System).open(&endpoint).unwrap_or_else(|error| panic!("{error}"))
 }
 

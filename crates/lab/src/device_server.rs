@@ -17,7 +17,7 @@ use super::LabError;
 use super::packing::PackingRules;
 use linkgauge_engine::host::cpu;
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
-use linkgauge_engine::link::serial_line::SerialSettings;
+use linkgauge_engine::link::serial_line::{self, SerialSettings};
 use linkgauge_engine::link::{Dialer, Fault, Framing, Link, LinkError, Listener, rfc2217};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
@@ -231,7 +231,7 @@ impl DeviceServer {
         let mut port_listeners = Vec::new();
         for ((serial, line), listener) in options.serial_ports.iter().zip(lines).zip(listeners) {
             server.endpoints.push(listener.endpoint());
-            let configured = SerialSettings::from_endpoint(serial)?;
+            let configured = serial_line::settings_of(serial)?;
             let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
             let port_listener =
                 server.start_port(&port, line, listener).map_err(|fault| LinkError::new(serial, fault))?;
@@ -289,7 +289,9 @@ impl DeviceServer {
         ports
             .filter_map(|(endpoint, port)| match port.is_controllable {
                 true => rfc2217::client_endpoint(endpoint, &port.configured).ok(),
-                false => format!("{endpoint}?{}", port.configured.endpoint_options()).parse().ok(),
+                false => {
+                    format!("{endpoint}?{}", serial_line::endpoint_options(&port.configured)).parse().ok()
+                }
             })
             .collect()
     }
@@ -445,7 +447,8 @@ impl SerialPort {
     /// The line, as configured.
     fn line_feed(&self) -> LineFeed {
         let bits_per_second = f64::from(self.configured.baud);
-        let characters_per_second = self.configured.link_rate().max_payload_bps() / f64::from(u8::BITS);
+        let characters_per_second =
+            serial_line::link_rate(&self.configured).max_payload_bps() / f64::from(u8::BITS);
         LineFeed::new(self.state.processor.costs(), bits_per_second, bits_per_second / characters_per_second)
     }
 

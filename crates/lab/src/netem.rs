@@ -4,7 +4,6 @@
 //! leaves by the device. If this process is killed, the queue stays. The next start recognises it by its handle.
 
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::LabError;
@@ -128,12 +127,13 @@ fn tc_arguments(device: &str, shape: &Shape) -> Vec<String> {
 /// Runs `tc` and returns its output. The error has its error message.
 fn run_tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
     // In its own process group it survives the Ctrl-C that ends us, and can remove the queue.
-    let output = Command::new("tc").args(arguments).process_group(0).output().map_err(|error| {
-        LabError::Program(match error.kind() {
-            io::ErrorKind::NotFound => "tc is not installed: apt-get install iproute2".to_owned(),
-            _ => format!("tc: {error}"),
-        })
-    })?;
+    let output =
+        linkgauge_system::in_own_group(Command::new("tc").args(arguments)).output().map_err(|error| {
+            LabError::Program(match error.kind() {
+                io::ErrorKind::NotFound => "tc is not installed: apt-get install iproute2".to_owned(),
+                _ => format!("tc: {error}"),
+            })
+        })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use super::LabError;
 use super::uart::Symlink;
-use linkgauge_engine::link::serial_line::SerialSettings;
-use linkgauge_engine::link::tty::{self, Pty};
+use linkgauge_engine::link::serial_line::{self, SerialSettings};
 use linkgauge_engine::link::{self, Dialer, Fault, Framing, Link, LinkError};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
@@ -24,6 +23,7 @@ mod stand_in;
 
 pub(crate) use stand_in::STAND_IN;
 
+use linkgauge_system::Pty;
 use session::RedirectSession;
 
 /// Options of a redirector.
@@ -164,9 +164,10 @@ impl Redirector {
         if caps.framing != Framing::Stream {
             return Err(LabError::Invalid(format!("{remote}: a serial port needs a stream")));
         }
-        let line = SerialSettings::from_endpoint(remote)?;
-        let pty = Pty::open().map_err(fault)?;
-        tty::configure(&pty.master, &line).map_err(fault)?;
+        let line = serial_line::settings_of(remote)?;
+        let pty = Pty::open().map_err(|error| fault(Fault::system("make a pseudo-terminal")(error)))?;
+        linkgauge_system::set_line(&pty.master, &line)
+            .map_err(|error| fault(Fault::system("set the line")(error)))?;
         let link =
             options.link.as_ref().map(|path| Symlink::new(path.clone(), pty.path.clone())).transpose()?;
         let mut dialer = Dialer::new(Clock::System);

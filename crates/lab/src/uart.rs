@@ -12,12 +12,9 @@ mod plugged;
 mod receive_queue;
 mod wire;
 
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
-
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 
 pub use engine::UartCounters;
 pub use noise::{LineDefects, LineNoise};
@@ -28,10 +25,11 @@ pub use wire::{
 
 use super::{LabError, RunningStandIn, StandIn};
 use engine::{LineEnd, UartEngine};
-use linkgauge_engine::link::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
-use linkgauge_engine::link::tty::{self, Pty};
+use linkgauge_engine::link::Fault;
+use linkgauge_engine::link::serial_line::{self, FlowControl, Parity, SerialSettings, StopBits};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, offset_last_number};
+use linkgauge_system::{Pty, WakeEvent};
 use noise::NoiseSource;
 
 /// The other end of a port.
@@ -111,8 +109,8 @@ pub struct LabUarts {
     /// One per terminal. The two terminals of a null modem are neighbours.
     terminals: Vec<PathBuf>,
     links: Vec<Symlink>,
-    stop: OwnedFd,
-    thread: Option<JoinHandle<Result<Vec<UartCounters>, Errno>>>,
+    stop: WakeEvent,
+    thread: Option<JoinHandle<io::Result<Vec<UartCounters>>>>,
 }
 
 impl LabUarts {
@@ -126,9 +124,9 @@ impl LabUarts {
         let count = options.ports.max(1) * options.wiring.terminals_per_port();
         let mut ends = Vec::with_capacity(count);
         for index in 0..count {
-            let pty = Pty::open().map_err(|fault| {
+            let pty = Pty::open().map_err(|error| {
                 let port = index / options.wiring.terminals_per_port() + 1;
-                LabError::Terminal { port, fault }
+                LabError::Terminal { port, fault: Fault::system("make a pseudo-terminal")(error) }
             })?;
             let wire = Wire::new(options.timing, options.delivery, clock.now());
             let noise = LineNoise { seed: options.noise.seed.wrapping_add(index as u64), ..options.noise };
@@ -140,7 +138,7 @@ impl LabUarts {
             None => Vec::new(),
             Some(first) => Symlink::create_all(first, &terminals)?,
         };
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(LabError::system("make an event"))?;
+        let stop = WakeEvent::new().map_err(LabError::system("make an event"))?;
         let engine = UartEngine::new(ends, options.frame_override, options.timing, &stop, clock);
         let engine = engine.map_err(LabError::system("watch the ports"))?;
         let thread = Builder::new()
@@ -171,8 +169,7 @@ impl LabUarts {
 
     fn stop_thread(&mut self) -> Result<Vec<UartCounters>, LabError> {
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
-        // The event counter holds eight bytes. The write fails only if an event is already pending.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        self.stop.add(1);
         let ended =
             thread.join().map_err(|_| LabError::Stopped("the thread of the ports panicked".to_owned()))?;
         ended.map_err(|errno| LabError::Stopped(format!("the ports stopped by themselves: {errno}")))
@@ -251,7 +248,7 @@ struct UartStandIn(LabUarts);
 impl UartStandIn {
     fn endpoints_at(&self, lines: [SerialSettings; 2]) -> Vec<Endpoint> {
         let ports = self.0.terminals.iter().zip(lines);
-        ports.filter_map(|(terminal, line)| tty::endpoint(terminal, &line).ok()).collect()
+        ports.filter_map(|(terminal, line)| serial_line::port_endpoint(terminal, &line).ok()).collect()
     }
 }
 

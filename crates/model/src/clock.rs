@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use linkgauge_system as system;
 
 /// An instant: nanoseconds since an origin shared by all processes of this machine (boot), or since the start
 /// of a virtual clock.
@@ -63,10 +63,7 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Time {
         match self {
-            Clock::System => {
-                let now = clock_gettime(ClockId::Monotonic);
-                Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-            }
+            Clock::System => Time(system::monotonic_ns()),
             Clock::Virtual(now) => Time(now.load(Relaxed)),
         }
     }
@@ -76,15 +73,10 @@ impl Clock {
     pub fn sleep_until(&self, until: Time) {
         match self {
             Clock::System => {
-                // Relative sleeps in a loop would drift; an absolute one does not, and after a signal it is
-                // repeated.
-                let at = Timespec {
-                    tv_sec: (until.0 / 1_000_000_000) as i64,
-                    tv_nsec: (until.0 % 1_000_000_000) as i64,
-                };
-                while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at).is_err()
-                    && self.now() < until
-                {}
+                // A signal ends a sleep.
+                while self.now() < until {
+                    system::sleep_until_ns(until.0);
+                }
             }
             Clock::Virtual(now) => {
                 now.fetch_max(until.0, Relaxed);

@@ -3,9 +3,8 @@
 //! `link::TRANSPORTS` defines the schemes, and each link parses its own options.
 
 use std::fmt;
-use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -362,7 +361,7 @@ fn check_bare_text(text: &str) -> Result<(), EndpointError> {
 
 /// Whether a path leads to a character device, as the link to a pseudo-terminal does.
 fn is_path_of_device(path: &str) -> bool {
-    path.starts_with(['/', '.']) && fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device())
+    path.starts_with(['/', '.']) && linkgauge_system::is_character_device(Path::new(path))
 }
 
 /// The URL for a text without a scheme: a device of this host, or a host with or without a port, reached over

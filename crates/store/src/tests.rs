@@ -80,7 +80,7 @@ fn planted_files_beside_the_store_are_refused() {
             std::fs::hard_link(&target, &planted).unwrap();
             assert!(matches!(Store::open(&path), Err(StoreError::PlantedFile(_))));
             std::fs::remove_file(&planted).unwrap();
-            if rustix::process::geteuid().is_root() {
+            if linkgauge_system::effective_user() == 0 {
                 std::fs::write(&planted, "foreign").unwrap();
                 std::os::unix::fs::chown(&planted, Some(65_534), None).unwrap();
                 assert!(matches!(Store::open(&path), Err(StoreError::PlantedFile(_))));
@@ -97,7 +97,7 @@ fn planted_files_beside_the_store_are_refused() {
     let link = directory.path().join("link");
     symlink(&path, &link).unwrap();
     Store::open(&link).unwrap();
-    if rustix::process::geteuid().is_root() {
+    if linkgauge_system::effective_user() == 0 {
         std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
         let error = Store::open(&link).unwrap_err();
         assert!(matches!(&error, StoreError::PlantedFile(at) if *at == link), "{error}");

@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, socklen_t};
-use socket2::{SockAddr, SockAddrStorage};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
 use crate::interfaces::interface_request;
 use crate::raw::{PlainData, get_option, set_option};
@@ -58,6 +58,29 @@ pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
     get_option(fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE)
 }
 
+/// Any machine.
+pub const VSOCK_ANY_CID: u32 = libc::VMADDR_CID_ANY;
+/// This machine.
+pub const VSOCK_LOCAL_CID: u32 = libc::VMADDR_CID_LOCAL;
+/// The host of a guest.
+pub const VSOCK_HOST_CID: u32 = libc::VMADDR_CID_HOST;
+/// The port that the kernel selects.
+pub const VSOCK_ANY_PORT: u32 = libc::VMADDR_PORT_ANY;
+
+/// A TIPC socket of this type.
+///
+/// # Errors
+///
+/// The kernel has no TIPC, or refuses.
+pub fn tipc_socket(kind: Type) -> io::Result<Socket> {
+    Socket::new(Domain::from(libc::AF_TIPC), kind, None)
+}
+
+/// The type of sockets whose datagrams arrive.
+pub fn reliable_datagrams() -> Type {
+    Type::from(libc::SOCK_RDM)
+}
+
 /// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
 pub fn set_tipc_option(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_TIPC, name, value)
@@ -106,7 +129,7 @@ pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
 ///
 /// # Panics
 /// With more bytes than any address has, or without a family: the caller composes the bytes.
-pub fn raw_address(bytes: &[u8]) -> SockAddr {
+fn raw_address(bytes: &[u8]) -> SockAddr {
     assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: the storage is at least as long as the bytes, which do not overlap it; the length is theirs.
@@ -115,6 +138,24 @@ pub fn raw_address(bytes: &[u8]) -> SockAddr {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast::<u8>(), bytes.len());
         SockAddr::new(storage, bytes.len() as socklen_t)
     }
+}
+
+/// A Bluetooth socket of this type and protocol (`BTPROTO_…`).
+///
+/// # Errors
+///
+/// The kernel has no Bluetooth, or refuses.
+pub fn bluetooth_socket(kind: Type, protocol: i32) -> io::Result<Socket> {
+    Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(protocol)))
+}
+
+/// A Bluetooth address of these bytes after the family.
+///
+/// # Panics
+///
+/// With more bytes than any address has.
+pub fn bluetooth_address(bytes: &[u8]) -> SockAddr {
+    raw_address(&[&(libc::AF_BLUETOOTH as libc::sa_family_t).to_ne_bytes(), bytes].concat())
 }
 
 /// The bytes of a socket address, the family first.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::c_int;
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// The interfaces of this host: name and address.
 pub fn interface_addresses() -> Vec<(String, IpAddr)> {
@@ -150,4 +151,21 @@ pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
         result == 0 && value[1] != 0
     };
     OFFLOAD_QUERIES.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()
+}
+
+/// The number of an interface in this process's network namespace.
+pub fn interface_number(name: &str) -> Option<u32> {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
+    netdevice::name_to_index(socket, name).ok()
+}
+
+/// A socket to the kernel's generic netlink, which answers about Wi-Fi.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn open_netlink() -> io::Result<Socket> {
+    let protocol = Some(Protocol::from(libc::NETLINK_GENERIC));
+    Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, protocol)
 }

@@ -1,39 +1,57 @@
 //! What the operating system offers, behind safe functions with types of their own: the only crate with `unsafe` code, and the only one
-//! that knows which system it runs on.
+//! that knows which system it runs on. It contains no policy.
 //!
-//! Each block of `unsafe` states why it is sound. This crate contains no policy.
-
-#![allow(unsafe_code)]
+//! - **Sockets**: messages with what the kernel reports beside their bytes, one by one and many in a call (`message`); options and state
+//!   (`socket`, `tcp`); stamps; errors of messages that were not delivered; families that only this system has.
+//! - **Ports**: serial lines and their settings, pseudo-terminals in their place.
+//! - **Readiness**: waiting for one link or for thousands, and waking the thread that waits (`ready`).
+//! - **Host**: clocks, CPUs of a thread, files that nobody else can have planted, processes, interfaces.
+//!
+//! Where its page says nothing else, a function that returns an error returns that of the system.
 
 mod cache;
 mod clock;
 mod delivery_error;
 mod families;
+mod files;
 mod interfaces;
 mod ip_family;
+mod line_modes;
 mod memory;
 mod message;
+mod process;
+mod pty;
 mod raw;
 mod ready;
+mod serial_port;
+mod serial_settings;
 mod socket;
 mod stamps;
 mod tcp;
 pub mod tcp_info;
 mod terminal;
+mod thread;
 
 pub use cache::*;
 pub use clock::*;
 pub use delivery_error::*;
 pub use families::*;
+pub use files::*;
 pub use interfaces::*;
 pub use ip_family::IpFamily;
+pub use line_modes::*;
 pub use memory::*;
 pub use message::*;
+pub use process::*;
+pub use pty::*;
 pub use raw::Blocking;
 pub use ready::*;
 pub use rustix::io::Errno;
+pub use serial_port::*;
+pub use serial_settings::*;
 pub use socket::*;
 pub use stamps::*;
 pub use tcp::*;
 pub use tcp_info::TcpInfo;
-pub use terminal::*;
+pub use terminal::{Rs485, is_reader_gone, terminal_size};
+pub use thread::*;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
 use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, recvmsg};
 use socket2::SockAddr;
 
 use crate::raw::{
@@ -210,4 +211,29 @@ pub fn send_to(
             control.attach_value(header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
     })
+}
+
+/// Sends one message, or bytes of a stream. A closed connection is an error, and no signal.
+#[inline]
+pub fn send(socket: impl AsFd, bytes: &[u8], blocking: Blocking) -> Result<usize, Errno> {
+    rustix::net::send(socket, bytes, blocking.send_flags() | SendFlags::NOSIGNAL)
+}
+
+/// Receives one message, or bytes of a stream.
+#[inline]
+pub fn receive(socket: impl AsFd, into: &mut [u8], blocking: Blocking) -> Result<usize, Errno> {
+    rustix::net::recv(socket, into, blocking.receive_flags()).map(|(length, _)| length)
+}
+
+/// Bytes that wait to be received, as far as there is room for them; does not wait.
+pub fn peek(socket: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
+    rustix::net::recv(socket, into, RecvFlags::PEEK | RecvFlags::DONTWAIT).map(|(length, _)| length)
+}
+
+/// Receives a part of a message, and whether it is the last.
+#[inline]
+pub fn receive_part(socket: impl AsFd, into: &mut [u8], blocking: Blocking) -> Result<(usize, bool), Errno> {
+    let (parts, mut control) = (&mut [io::IoSliceMut::new(into)], RecvAncillaryBuffer::default());
+    let received = recvmsg(socket, parts, &mut control, blocking.receive_flags())?;
+    Ok((received.bytes, received.flags.contains(ReturnFlags::EOR)))
 }

@@ -20,7 +20,7 @@ pub enum Blocking {
 
 impl Blocking {
     /// Flags of a call that sends.
-    pub fn send_flags(self) -> SendFlags {
+    pub(crate) fn send_flags(self) -> SendFlags {
         match self {
             Blocking::Allowed => SendFlags::empty(),
             Blocking::Never => SendFlags::DONTWAIT,
@@ -28,7 +28,7 @@ impl Blocking {
     }
 
     /// Flags of a call that receives.
-    pub fn receive_flags(self) -> RecvFlags {
+    pub(crate) fn receive_flags(self) -> RecvFlags {
         match self {
             Blocking::Allowed => RecvFlags::empty(),
             Blocking::Never => RecvFlags::DONTWAIT,
@@ -146,7 +146,7 @@ const CONTROL_BYTES: usize = 128;
 
 /// Buffer for the control messages used here, with the alignment that the kernel requires.
 #[repr(C, align(8))]
-pub(crate) struct ControlBuffer([u8; CONTROL_BYTES]);
+pub(crate) struct ControlBuffer(pub(crate) [u8; CONTROL_BYTES]);
 
 impl ControlBuffer {
     pub(crate) fn new() -> ControlBuffer {

@@ -12,7 +12,10 @@ pub use rustix::event::epoll::EventFlags;
 pub use rustix::event::{PollFd, PollFlags};
 
 fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
 }
 
 /// Waits until one of the descriptors is ready, at most this long. Returns the number of those that are.
@@ -91,6 +94,11 @@ impl<const N: usize> Events<N> {
     /// No events.
     pub const fn new() -> Events<N> {
         Events { room: [MaybeUninit::uninit(); N], count: 0 }
+    }
+
+    /// Forgets the events.
+    pub fn clear(&mut self) {
+        self.count = 0;
     }
 
     /// Whether nothing was ready.

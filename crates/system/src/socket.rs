@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
+use socket2::{SockFilter, Socket};
 
 use crate::ip_family::IpFamily;
 use crate::raw::{get_option, set_option};
@@ -76,4 +77,31 @@ pub fn set_receive_traffic_class(fd: impl AsFd) {
     // The option that does not apply is refused; then no class is reported.
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, on);
     let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on);
+}
+
+/// Keeps all but ICMP messages of this type with this identifier out of the buffer of a raw socket, where those to other programs could
+/// displace them.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn keep_icmp_replies(socket: &Socket, family: IpFamily, reply: u8, identifier: u16) -> io::Result<()> {
+    // linux/filter.h: code of the operation, jumps if true and if false, operand.
+    let operation = |code: u32, k: u32| SockFilter::new(code as u16, 0, 0, k);
+    let unless_equal =
+        |skip: u8, k: u32| SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, skip, k);
+    let at_header = match family {
+        // The length of the IP header, with which the packet begins.
+        IpFamily::V4 => operation(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0),
+        IpFamily::V6 => operation(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, 0),
+    };
+    socket.attach_filter(&[
+        at_header,
+        operation(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, 0),
+        unless_equal(3, reply.into()),
+        operation(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 4),
+        unless_equal(1, identifier.into()),
+        operation(libc::BPF_RET | libc::BPF_K, u32::MAX),
+        operation(libc::BPF_RET | libc::BPF_K, 0),
+    ])
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
+use rustix::io::Errno;
 
 use crate::raw::{get_option, set_option};
 use crate::tcp_info::TcpInfo;
@@ -93,4 +94,18 @@ fn queue_bytes(fd: impl AsFd, request: libc::Ioctl) -> Option<u64> {
     // SAFETY: both requests of this file write one `int`, which lives through the call.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request, &mut bytes) };
     if result == 0 { u64::try_from(bytes).ok() } else { None }
+}
+
+/// Selects the congestion control of a TCP socket by its name.
+///
+/// # Errors
+///
+/// The kernel does not have it, or this user may not use it.
+pub fn set_tcp_congestion(fd: impl AsFd, name: &str) -> Result<(), Errno> {
+    rustix::net::sockopt::set_tcp_congestion(fd, name)
+}
+
+/// The name of the congestion control of a TCP socket.
+pub fn tcp_congestion(fd: impl AsFd) -> Option<String> {
+    rustix::net::sockopt::tcp_congestion(fd).ok()
 }

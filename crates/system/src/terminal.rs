@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::c_int;
 
 /// Makes reads from the master of a pseudo-terminal begin with a byte for their type.
-pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
+pub(crate) fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
     let on: c_int = 1;
     // SAFETY: `TIOCPKT` reads one `int`, which lives through the call; the descriptor is borrowed.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCPKT, &raw const on) };
@@ -25,7 +25,7 @@ unsafe fn terminal_control<T: Copy>(fd: impl AsFd, request: libc::Ioctl, value: 
 }
 
 /// The wires of a serial port: `TIOCM_…` bits.
-pub fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
+pub(crate) fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
     let mut bits: c_int = 0;
     // SAFETY: `TIOCMGET` writes one `int`.
     unsafe { terminal_control(fd, libc::TIOCMGET, &mut bits) }?;
@@ -33,14 +33,14 @@ pub fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
 }
 
 /// Sets or clears the outputs among the `TIOCM_…` bits.
-pub fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
+pub(crate) fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCMBIS } else { libc::TIOCMBIC };
     // SAFETY: both requests read one `int`.
     unsafe { terminal_control(fd, request, &mut bits) }
 }
 
 /// Holds the line of a serial port at zero, or releases it.
-pub fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
+pub(crate) fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCSBRK } else { libc::TIOCCBRK };
     // SAFETY: neither request takes a value, so the pointer is not dereferenced.
     unsafe { terminal_control(fd, request, &mut 0 as &mut c_int) }
@@ -50,7 +50,7 @@ pub fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// linux/serial.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LineCounters {
+pub(crate) struct LineCounters {
     /// Changes of CTS.
     pub cts: c_int,
     /// Changes of DSR.
@@ -78,7 +78,7 @@ pub struct LineCounters {
 }
 
 /// The counters, read from the driver now.
-pub fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
+pub(crate) fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
     let mut counters = LineCounters::default();
     // SAFETY: `TIOCGICOUNT` writes one `serial_icounter_struct`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGICOUNT, &mut counters) }?;
@@ -115,12 +115,12 @@ fn serial_struct(fd: impl AsFd) -> io::Result<SerialStruct> {
 }
 
 /// Whether the driver delivers received data at once.
-pub fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
+pub(crate) fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
     Ok(serial_struct(fd)?.flags & LOW_LATENCY != 0)
 }
 
 /// Makes the driver deliver received data at once, or after its own delay.
-pub fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
+pub(crate) fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
     let mut value = serial_struct(&fd)?;
     value.flags = if on { value.flags | LOW_LATENCY } else { value.flags & !LOW_LATENCY };
     // SAFETY: `TIOCSSERIAL` reads one `serial_struct`, with the layout above; the value came from the driver.
@@ -155,7 +155,7 @@ impl Rs485 {
 }
 
 /// The settings, read from the driver now.
-pub fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
+pub(crate) fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
     let mut value = Rs485::default();
     // SAFETY: `TIOCGRS485` writes one `serial_rs485`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGRS485, &mut value) }?;
@@ -163,7 +163,25 @@ pub fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
 }
 
 /// The driver writes the effective settings back to `value`.
-pub fn set_rs485(fd: impl AsFd, value: &mut Rs485) -> io::Result<()> {
+pub(crate) fn set_rs485(fd: impl AsFd, value: &mut Rs485) -> io::Result<()> {
     // SAFETY: `TIOCSRS485` reads and writes one `serial_rs485`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCSRS485, value) }
+}
+
+/// Columns and rows of a terminal.
+pub fn terminal_size(terminal: impl AsFd) -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    Some((size.ws_col, size.ws_row))
+}
+
+/// Whether an error means that nobody reads the standard output any more: a closed pipe or terminal.
+pub fn is_reader_gone(error: &io::Error) -> bool {
+    let has_hung_up = || error.raw_os_error() == Some(libc::EIO);
+    let is_device = || {
+        let status = rustix::fs::fstat(io::stdout());
+        status.is_ok_and(|status| {
+            rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::CharacterDevice
+        })
+    };
+    error.kind() == io::ErrorKind::BrokenPipe || has_hung_up() && is_device()
 }

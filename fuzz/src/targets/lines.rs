@@ -6,7 +6,7 @@ use linkgauge::clock::Time;
 use linkgauge::lab::uart::{CharacterTiming, DeliveryMode, Wire};
 use linkgauge::link::Caps;
 use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::tty::PtyPacket;
+use linkgauge::system::PtyPacket;
 use linkgauge::workload::pattern::{Alphabet, PatternStream};
 use linkgauge::workload::throughput::comparison::{MAX_DEFECTS, StreamComparison};
 

@@ -1,12 +1,11 @@
 //! The temporary directory of the demo, with its sockets. A demo that was killed cannot remove it, so a later one does.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use linkgauge::system::{Ownership, create_private_folder, effective_user, without_links};
 
 /// Short: the path of a Unix socket has at most 107 bytes.
 const NAME_PREFIX: &str = "linkgauge-";
@@ -27,9 +26,9 @@ impl TemporaryDirectory {
         remove_abandoned(&parent);
         let path = parent.join(format!("{NAME_PREFIX}{:04x}", fastrand::u16(..)));
         let create = || {
-            DirBuilder::new().mode(0o700).create(&path)?;
+            create_private_folder(&path)?;
             let mut lock = File::create_new(path.join(LOCK_NAME))?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            lock.try_lock()?;
             lock.write_all(b"locked\n")?;
             Ok::<_, std::io::Error>(lock)
         };
@@ -65,21 +64,26 @@ fn remove_abandoned(parent: &Path) {
 fn is_abandoned(path: &Path) -> bool {
     let is_private = |path: &Path| {
         let about = std::fs::symlink_metadata(path).ok()?;
-        let is_own = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0;
+        let is_own = {
+            let ownership = Ownership::of(&about);
+            ownership.user == effective_user() && ownership.is_private()
+        };
         (about.is_dir() && is_own).then_some(())
     };
     let has_free_lock = || {
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-        let mut lock = OpenOptions::new().read(true).custom_flags(flags).open(path.join(LOCK_NAME)).ok()?;
+        let mut lock = without_links(OpenOptions::new().read(true)).open(path.join(LOCK_NAME)).ok()?;
         // Empty: its process is about to lock it.
         lock.read_exact(&mut [0]).ok()?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()
+        lock.try_lock().ok()
     };
     is_private(path).and_then(|()| has_free_lock()).is_some()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::DirBuilderExt;
+
     use super::*;
 
     #[test]
@@ -98,7 +102,7 @@ mod tests {
         std::os::unix::fs::symlink(&outside, abandoned.join("link")).unwrap();
         let used = make("0002", 0o700, Some("locked\n"));
         let lock = File::open(used.join(LOCK_NAME)).unwrap();
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        lock.try_lock().unwrap();
         let kept = [
             used,
             make("0003", 0o700, Some("")),

@@ -4,15 +4,14 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context, Result, bail};
+use linkgauge::system::without_links;
 use linkgauge::units::format_count;
 use linkgauge::workload::download::{ContentSender, MAX_QUEUED_CHUNKS, PartialContent};
-use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::cmd::output::{Messages, is_dash, print_message};
 
@@ -139,10 +138,9 @@ fn partial_path(path: &Path, number: u32) -> PathBuf {
 /// Opens what an earlier download has left, to continue it. `None` if there is none, it is no file, it cannot be written, or
 /// another program still writes it.
 fn open_earlier(partial: &Path) -> Option<(File, PartialContent)> {
-    let no_link = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let mut file = File::options().read(true).write(true).custom_flags(no_link).open(partial).ok()?;
+    let mut file = without_links(File::options().read(true).write(true)).open(partial).ok()?;
     let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    file.try_lock().ok()?;
     let bytes = metadata.len();
     let mut tail = Vec::new();
     file.seek(SeekFrom::Start(bytes.saturating_sub(COMPARED_BYTES))).ok()?;
@@ -164,7 +162,7 @@ fn create_partial(path: &Path) -> Result<(File, PathBuf)> {
             }
             Ok(file) => {
                 // Until it is closed, no other download continues it.
-                let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+                let _ = file.try_lock();
                 return Ok((file, partial));
             }
         }

@@ -1,8 +1,6 @@
 //! The subcommands of `linkgauge fleet` that end at once.
 
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use linkgauge::fleet::{
 use linkgauge::report::printable;
 use linkgauge::run::Run;
 use linkgauge::store::Filter;
+use linkgauge::system::{Ownership, create_private_file, effective_user};
 use linkgauge::units::{format_duration, format_plural};
 
 use super::{ApplyFlags, HubFlags, KeyFlags, ReportFlags, RunFlags};
@@ -35,7 +34,7 @@ pub const TAG: &str = "fleet";
 pub fn make_key(flags: &KeyFlags) -> Result<Status> {
     let key = SecretKey::random();
     let path = flags.file.display();
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&flags.file);
+    let made = create_private_file(&flags.file);
     let mut file =
         made.with_context(|| format!("{path}: cannot be created. An existing key is never replaced"))?;
     writeln!(file, "{}", key.text()).with_context(|| format!("{path}: cannot be written"))?;
@@ -47,10 +46,11 @@ pub fn make_key(flags: &KeyFlags) -> Result<Status> {
 pub fn read_secret(file: &Path) -> Result<String> {
     let path = file.display();
     let (text, facts) = read_text_and_facts(file, "the secret")?;
-    if ![0, rustix::process::geteuid().as_raw()].contains(&facts.uid()) {
+    let facts = Ownership::of(&facts);
+    if ![0, effective_user()].contains(&facts.user) {
         bail!("{path}: this secret belongs to another user, who knows it. Make one that is your own");
     }
-    if !is_private(facts.mode(), facts.gid()) {
+    if !is_private(facts.mode, facts.group) {
         bail!("{path}: other users can read this secret. Try: chmod 600 {path}");
     }
     match text.trim_end() {

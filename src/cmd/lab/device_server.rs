@@ -14,8 +14,7 @@ use linkgauge::lab::device_server::{
 };
 use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
 use linkgauge::lab::uart::{self, LabUarts};
-use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::link::tty;
+use linkgauge::link::serial_line::{self, SerialSettings};
 use linkgauge::study::TwinModel;
 use linkgauge::twin::transfer_costs;
 use linkgauge::units::{BitRate, ByteTime, Bytes, Share, Span, format_bytes, format_plural};
@@ -194,7 +193,7 @@ impl Flags {
     fn serial_endpoints(&self, plugs: Option<&LabUarts>) -> Result<Vec<Endpoint>> {
         let line = self.line.unwrap_or_default();
         if let Some(plugs) = plugs {
-            return plugs.paths().iter().map(|path| Ok(tty::endpoint(path, &line)?)).collect();
+            return plugs.paths().iter().map(|path| Ok(serial_line::port_endpoint(path, &line)?)).collect();
         }
         let given =
             self.serial.iter().map(|text| parse_serial_port(text, &line)).collect::<Result<Vec<_>>>()?;
@@ -217,7 +216,7 @@ pub fn parse_serial_port(text: &str, line: &SerialSettings) -> Result<Endpoint> 
     if !text.starts_with('/') {
         bail!("'{text}' is not a serial port. Write its absolute path, like /dev/{text}");
     }
-    Ok(tty::endpoint(Path::new(text), line)?)
+    Ok(serial_line::port_endpoint(Path::new(text), line)?)
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -236,7 +235,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !flags.quiet {
         print_text(|stdout| {
             serial.iter().zip(server.endpoints()).try_for_each(|(serial, endpoint)| {
-                let line = SerialSettings::from_endpoint(serial).unwrap_or_default();
+                let line = serial_line::settings_of(serial).unwrap_or_default();
                 writeln!(stdout, "serving {} ({line}) on {endpoint}", serial.address())
             })
         })?;

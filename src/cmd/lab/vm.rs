@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::lab::vm::{self, GuestClock, NO_STATUS_EXIT_CODE, VmOptions};
 use linkgauge::units::Span;
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cmd::Status;
 use crate::cmd::signals::interrupt_flag;
@@ -85,7 +84,7 @@ pub fn wait_for_guest(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<E
         }
         if cancel.load(Relaxed) && !is_stopped {
             // The guest ends with it.
-            kill_process(Pid::from_child(guest), Signal::TERM)?;
+            linkgauge::system::ask_to_end(guest);
             is_stopped = true;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use jiff::tz::TimeZone;
 use linkgauge::monitor::Live;
+use linkgauge::system::{Errno, PollFd, PollFlags, poll, terminal_size};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -20,14 +21,12 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::tcgetwinsize;
 
 use super::view::{self, View};
 use crate::cmd::output::supports_unicode;
 
 /// How often the view looks for a new state. Keys are noticed at once.
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const TICK: Duration = Duration::from_millis(200);
 
 /// Checks that there is a terminal to draw on and to read keys from.
 pub fn check() -> Result<()> {
@@ -102,8 +101,8 @@ fn restore_before_panic_messages() {
 fn run(terminal: &mut ScreenTerminal, mut view: View, stop: &AtomicBool) -> io::Result<()> {
     let mut size = None;
     while !stop.load(Relaxed) {
-        let window = tcgetwinsize(io::stdout())?;
-        let is_resized = size.replace((window.ws_col, window.ws_row)) != Some((window.ws_col, window.ws_row));
+        let window = terminal_size(io::stdout());
+        let is_resized = std::mem::replace(&mut size, window) != window;
         if view.take_state() | is_resized {
             terminal.draw(|frame| view::draw(frame, &mut view))?;
         }
@@ -134,9 +133,9 @@ fn key_of(key: KeyEvent) -> KeyCode {
 fn wait_for_input() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-    match poll(&mut fds, Some(&TICK)) {
+    match poll(&mut fds, TICK) {
         Ok(0) => return Ok(false),
-        Err(rustix::io::Errno::INTR) => return Ok(false),
+        Err(Errno::INTR) => return Ok(false),
         found => found?,
     };
     let events = fds[0].revents();

@@ -2,15 +2,13 @@
 //!
 //! A path may name a terminal (/dev/stdout, /dev/tty). Then unprintable characters are replaced, as on standard output.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::terminal;
 use anyhow::{Context, Result};
-use rustix::fs::{Access, Mode, OFlags, access, open};
-use rustix::io::Errno;
+use linkgauge::system::{check_folder_writable, copy_ownership};
 
 /// Checks that a file can be written, without changing or creating it.
 pub fn check_file_writable(path: &Path) -> Result<()> {
@@ -18,9 +16,7 @@ pub fn check_file_writable(path: &Path) -> Result<()> {
         // Opening a pipe waits for its reader, and closing it ends the reader.
         Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
         Ok(_) => File::options().append(true).open(path).map(drop),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            check_directory_writable(&parent_directory(path))
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => check_folder_writable(&parent_directory(path)),
         Err(error) => Err(error),
     };
     checked.with_context(|| format!("{}: cannot be written", path.display()))
@@ -49,18 +45,6 @@ pub fn replace_each_other(one: &Path, other: &Path) -> bool {
         whole.ok().filter(|whole| !whole.exists() || whole.is_file())
     };
     place(one).is_some_and(|one| place(other) == Some(one))
-}
-
-/// Checks that a file can be created in a directory, by creating one without a name.
-fn check_directory_writable(directory: &Path) -> io::Result<()> {
-    let nameless =
-        open(directory, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-    match nameless {
-        Ok(_) => Ok(()),
-        // Some file systems do not support them.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Writes a file. On failure the old content stays.
@@ -98,7 +82,7 @@ fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
         file => file?,
     };
     let written = write_buffered(&file, write)
-        .and_then(|()| fs::metadata(path).map_or(Ok(()), |old| copy_owner_and_mode(&old, &file)))
+        .and_then(|()| fs::metadata(path).map_or(Ok(()), |old| copy_ownership(&old, &file)))
         // A full disk may be reported only now.
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&beside, path));
@@ -118,11 +102,4 @@ fn show(mut terminal: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()
 fn write_buffered(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(file);
     write(&mut out).and_then(|()| out.flush())
-}
-
-/// Gives a new file the owner and permissions of the old one.
-fn copy_owner_and_mode(old: &fs::Metadata, file: &File) -> io::Result<()> {
-    // Only root may change the owner.
-    let _ = fchown(file, Some(old.uid()), Some(old.gid()));
-    file.set_permissions(Permissions::from_mode(old.mode() & 0o777))
 }

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, anyhow, bail};
@@ -14,9 +13,9 @@ use linkgauge::lab::messages::MessageNodes;
 use linkgauge::lab::redirect::{self, Redirector};
 use linkgauge::lab::shaper::{self, Shaper, default_queue_bytes};
 use linkgauge::lab::uart::{self, LabUarts};
-use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::link::serial_line::{self, SerialSettings};
 use linkgauge::link::shaped::{Occurrence, Shape};
-use linkgauge::link::{self, Dialer, tty};
+use linkgauge::link::{self, Dialer};
 use linkgauge::report::printable;
 use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedCase, StudyLength};
 use linkgauge::twin::link_shapes;
@@ -130,7 +129,7 @@ impl LabSetup {
         // Ctrl-C stops the client. The server is stopped by the client afterwards, or stops when its standard input ends.
         command.arg(UNTIL_INPUT_ENDS_FLAG);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = ServerProcess(command.process_group(0).spawn()?);
+        let mut process = ServerProcess(linkgauge::system::in_own_group(&mut command).spawn()?);
         let mut stdout = process.0.stdout.as_mut().map(BufReader::new);
         for _ in 0..place.ports {
             let mut line = String::new();
@@ -226,7 +225,7 @@ impl LabSetup {
     fn start_serial_ports(&mut self, device: &str, cell: &Cell, place: &MeasuringPoint) -> Result<()> {
         let listen: Endpoint = LISTEN_URL.parse()?;
         let on_line = |endpoint: &Endpoint| Ok(cell.configure_endpoint(endpoint, place.value)?);
-        let line = SerialSettings::from_endpoint(&on_line(&listen)?)?;
+        let line = serial_line::settings_of(&on_line(&listen)?)?;
         self.start_uarts(place.ports as usize, &line)?;
         match device {
             "uart" => {}
@@ -247,7 +246,8 @@ impl LabSetup {
     fn start_uarts(&mut self, ports: usize, line: &SerialSettings) -> Result<()> {
         let uarts = LabUarts::start(&uart::UartOptions { ports, ..uart::UartOptions::default() })?;
         let terminals = uarts.paths();
-        self.endpoints = terminals.iter().map(|path| tty::endpoint(path, line)).collect::<Result<_, _>>()?;
+        self.endpoints =
+            terminals.iter().map(|path| serial_line::port_endpoint(path, line)).collect::<Result<_, _>>()?;
         self.components.push(Box::new(uarts));
         Ok(())
     }
@@ -269,7 +269,7 @@ impl LabSetup {
     ) -> Result<()> {
         for endpoint in &mut self.endpoints {
             let redirector = Redirector::start(&redirect::RedirectorOptions::new(on_line(endpoint)?))?;
-            *endpoint = tty::endpoint(redirector.path(), line)?;
+            *endpoint = serial_line::port_endpoint(redirector.path(), line)?;
             self.components.push(Box::new(redirector));
         }
         Ok(())

@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::num::NonZeroU64;
-
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::read;
-use linkgauge_system::Errno;
+
+use linkgauge_system as system;
+pub use system::set_timer_slack_ns;
+pub(crate) use system::{current_cpu, process_cpu_seconds, thread_cpu_seconds, timer_slack_ns};
 
 /// Why a thread could not be bound to a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,12 +24,12 @@ pub enum PinError {
         allowed: String,
     },
     /// The system refused.
-    #[error("pinning to CPU {cpu}: {}", io::Error::from(*.errno))]
+    #[error("pinning to CPU {cpu}: {reason}")]
     Refused {
         /// The requested CPU.
         cpu: u32,
-        /// The reason.
-        errno: Errno,
+        /// The reason of the system.
+        reason: String,
     },
 }
 
@@ -40,65 +39,22 @@ pub enum PinError {
 ///
 /// Fails if this process may not use the CPU, or if the system refuses.
 pub fn pin_to_cpu(cpu: u32) -> Result<(), PinError> {
-    let no_such_cpu = || PinError::NoSuchCpu { cpu, allowed: read::format_list(&current_affinity()) };
-    if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(no_such_cpu());
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu as usize);
-    sched_setaffinity(None, &set).map_err(|errno| match errno {
-        Errno::INVAL => no_such_cpu(),
-        errno => PinError::Refused { cpu, errno },
+    system::pin_to_cpu(cpu).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            PinError::NoSuchCpu { cpu, allowed: read::format_list(&current_affinity()) }
+        }
+        _ => PinError::Refused { cpu, reason: error.to_string() },
     })
 }
 
 /// The CPUs that the current thread may run on, in ascending order.
 pub fn current_affinity() -> Vec<u32> {
-    match sched_getaffinity(None) {
-        Ok(set) => (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect(),
-        // Kernels built for more CPUs than a `CpuSet` holds refuse the call.
-        Err(_) => online_cpus(),
-    }
-}
-
-/// The CPU on which the current thread runs now.
-pub(crate) fn current_cpu() -> u32 {
-    rustix::thread::sched_getcpu() as u32
+    system::current_affinity().unwrap_or_else(online_cpus)
 }
 
 /// The CPUs that are online, in ascending order.
 pub(crate) fn online_cpus() -> Vec<u32> {
     read::text("/sys/devices/system/cpu/online").map(|text| read::parse_list(&text)).unwrap_or_default()
-}
-
-/// CPU time of the current thread so far, in seconds.
-pub(crate) fn thread_cpu_seconds() -> f64 {
-    clock_seconds(ClockId::ThreadCPUTime)
-}
-
-/// CPU time of all threads of this process so far, in seconds.
-pub(crate) fn process_cpu_seconds() -> f64 {
-    clock_seconds(ClockId::ProcessCPUTime)
-}
-
-fn clock_seconds(clock: ClockId) -> f64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-/// Maximum delay, in nanoseconds, that the kernel may add to the timers of the current thread to wake the CPU
-/// less often.
-pub(crate) fn timer_slack_ns() -> Option<u64> {
-    rustix::thread::current_timer_slack().ok()
-}
-
-/// Sets that delay for the current thread and threads it starts later; 0 restores the default (50 µs).
-///
-/// # Errors
-///
-/// Fails if the system refuses.
-pub fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
-    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack_ns))?)
 }
 
 /// A reading of the CPU time counters of the whole machine: ticks since boot (`/proc/stat`, proc(5)).
@@ -206,7 +162,7 @@ mod tests {
     fn a_cpu_that_is_not_there_is_named() {
         let error = pin_to_cpu(100_000).unwrap_err().to_string();
         assert!(error.starts_with("pinning to CPU 100000: this process may not use it"), "{error}");
-        let refused = PinError::Refused { cpu: 1, errno: Errno::PERM };
+        let refused = PinError::Refused { cpu: 1, reason: io::Error::from(system::Errno::PERM).to_string() };
         assert_eq!(refused.to_string(), "pinning to CPU 1: Operation not permitted (os error 1)");
     }
 

@@ -8,7 +8,6 @@
 
 use std::path::Path;
 
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use serde_json::{Map, Value};
 
 use super::{radio, read};
@@ -44,8 +43,7 @@ fn names_in(dev: &str) -> Vec<String> {
 
 /// The number of an interface in this process's network namespace.
 pub(crate) fn number_of(name: &str) -> Option<u32> {
-    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
-    netdevice::name_to_index(socket, name).ok()
+    linkgauge_system::interface_number(name)
 }
 
 /// Facts about an interface: empty if there is none of that name, only its name if `/sys` shows another

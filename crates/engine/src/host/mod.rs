@@ -19,9 +19,9 @@ pub mod radio;
 pub(crate) mod read;
 pub mod serial;
 
+use linkgauge_system::{architecture, host_name, kernel_release};
 pub(crate) use open_files::free_open_files;
 pub use open_files::{open_file_limit, raise_open_file_limit};
-use rustix::system::uname;
 use serde_json::{Map, Value};
 
 /// A fact's name, with its unit, and its source.
@@ -29,10 +29,10 @@ type Fact = (&'static str, fn() -> Option<Value>);
 
 /// All facts.
 const FACTS: &[Fact] = &[
-    ("hostname", || text_value(uname().nodename().to_str().ok()?)),
+    ("hostname", || text_value(&host_name()?)),
     ("operating_system", || operating_system(&read::text("/etc/os-release")?)),
-    ("kernel_release", || text_value(uname().release().to_str().ok()?)),
-    ("architecture", || text_value(uname().machine().to_str().ok()?)),
+    ("kernel_release", || text_value(&kernel_release()?)),
+    ("architecture", || text_value(&architecture()?)),
     ("hypervisor", || text_value(&machine::HypervisorTraces::read().detect_guest()?.hypervisor)),
     ("emulated_cpu", || {
         machine::HypervisorTraces::read().detect_guest()?.has_emulated_cpu.then_some(true.into())
@@ -58,7 +58,7 @@ const FACTS: &[Fact] = &[
     }),
     ("timer_slack_ns", || cpu::timer_slack_ns().map(Value::from)),
     ("timer_tick_hz", || {
-        let release = uname().release().to_str().ok()?.to_owned();
+        let release = kernel_release()?;
         machine::tick_hz(&read::text(format!("/boot/config-{release}"))?).map(Value::from)
     }),
     ("load_1min", || load(0)),

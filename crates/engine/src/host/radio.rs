@@ -9,12 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use libc::{AF_NETLINK, NETLINK_GENERIC};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde_json::{Map, Value};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Socket;
 
 use super::read;
+use linkgauge_system::{self as system, Blocking};
 use nl80211::{Query, RadioInterface, RadioStation, ReplyKind};
 
 /// The kernel replies at once; the timeout is for a broken driver.
@@ -119,8 +118,7 @@ struct Nl80211Socket {
 
 impl Nl80211Socket {
     fn open() -> io::Result<Nl80211Socket> {
-        let protocol = Some(Protocol::from(NETLINK_GENERIC));
-        let socket = Socket::new(Domain::from(AF_NETLINK), Type::RAW, protocol)?;
+        let socket = system::open_netlink()?;
         socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         let mut kernel = Nl80211Socket { socket, family_id: 0 };
         let reply = kernel.query(Query::Family).unwrap_or_default();
@@ -136,11 +134,11 @@ impl Nl80211Socket {
 
     /// All messages of the reply; none if it is a confirmation.
     fn request(&self, query: Query) -> io::Result<Vec<Vec<u8>>> {
-        send(&self.socket, &query.encode(self.family_id), SendFlags::empty())?;
+        system::send(&self.socket, &query.encode(self.family_id), Blocking::Allowed)?;
         let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
         let mut reply = Vec::new();
         for _ in 0..MAX_REPLY_PACKETS {
-            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            let length = system::receive(&self.socket, &mut buffer, Blocking::Allowed)?;
             for (kind, body) in nl80211::messages(&buffer[..length]) {
                 match kind {
                     ReplyKind::Refused(number) => return Err(io::Error::from_raw_os_error(number)),

@@ -7,7 +7,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use super::{permissions, read};
@@ -77,7 +76,7 @@ fn read_port(root: &Path, name: &str) -> PortInfo {
     let entry = root.join("sys/class/tty").join(name);
     let device = format!("/dev/{name}");
     let path = root.join("dev").join(name);
-    let may_open = access(&path, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let may_open = linkgauge_system::may_read_and_write(&path);
     let console = read::text(entry.join("console")).as_deref() == Some("Y");
     PortInfo {
         hardware: read_hardware_in(&entry),

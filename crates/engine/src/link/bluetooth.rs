@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket, Type};
 
 use super::{Facts, Fault, Limitation};
 use crate::host::radio::{self, RadioBlock};
@@ -156,19 +156,17 @@ pub(crate) fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
         BluetoothProtocol::Hci => Type::RAW,
         BluetoothProtocol::Rfcomm => Type::STREAM,
     };
-    Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(protocol as i32)))
+    system::bluetooth_socket(kind, protocol as i32)
 }
 
 /// An address of the family; `before` and `after` are the bytes around the device address.
 pub(crate) fn socket_address(before: &[u8], device: BluetoothAddress, after: &[u8]) -> SockAddr {
-    let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
-    system::raw_address(&[&family, before, &device.to_kernel_order(), after].concat())
+    system::bluetooth_address(&[before, &device.to_kernel_order(), after].concat())
 }
 
 /// `sockaddr_hci` of an adapter, for raw commands.
 pub(crate) fn adapter_address(number: u16) -> SockAddr {
-    let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
-    system::raw_address(&[family, number.to_ne_bytes(), [0; 2]].concat())
+    system::bluetooth_address(&[number.to_ne_bytes(), [0; 2]].concat())
 }
 
 /// The device in such an address, `before` bytes after the family, and the bytes around it.

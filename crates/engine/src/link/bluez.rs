@@ -81,7 +81,7 @@ fn read_until<T>(
 
 /// States the user; the kernel confirms it to the bus.
 fn auth_line() -> Vec<u8> {
-    let user = rustix::process::getuid().as_raw().to_string();
+    let user = linkgauge_system::real_user().to_string();
     let hex: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
     format!("\0AUTH EXTERNAL {hex}\r\n").into_bytes()
 }

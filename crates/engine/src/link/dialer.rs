@@ -473,7 +473,8 @@ mod tests {
         let dialer = Dialer::new(Clock::System);
         for transport in TRANSPORTS {
             let endpoint = transport.example.parse().unwrap();
-            let full = |_| Err::<(), _>(Fault::system("open a socket")(Errno::MFILE.into()));
+            let full =
+                |_| Err::<(), _>(Fault::system("open a socket")(linkgauge_system::Errno::MFILE.into()));
             let message = dialer.with_transport(&endpoint, full).unwrap_err().to_string();
             assert!(
                 message.contains("Too many open files") && message.ends_with(RAISE_FILE_LIMIT_HINT),

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustix::net::{SendFlags, recv, send};
-use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
@@ -27,7 +26,7 @@ use super::{
     UnpacedScope, endpoint_caps, fallback, internet,
 };
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
-use linkgauge_system::IpFamily;
+use linkgauge_system::{self as system, IpFamily};
 
 /// The transport `icmp` in the list of transports.
 pub(crate) const TRANSPORT: Transport = Transport {
@@ -206,35 +205,17 @@ fn connect_socket(
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if kind == IcmpSocketKind::Raw {
-        socket.attach_filter(&filter(family, identifier)).map_err(Fault::system("set a filter"))?;
+        let reply = match family {
+            IpFamily::V4 => REPLY_V4,
+            IpFamily::V6 => REPLY_V6,
+        };
+        system::keep_icmp_replies(&socket, family, reply, identifier)
+            .map_err(Fault::system("set a filter"))?;
     }
     ask_for_reports(&socket, address.ip())?;
     options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(|error| connect_fault(&socket, address, error))?;
     Ok((socket, kind))
-}
-
-/// A program for the kernel that keeps all but the replies to requests with this identifier out of the buffer of a raw socket, where
-/// those to other programs could displace them.
-fn filter(family: IpFamily, identifier: u16) -> [SockFilter; 7] {
-    // linux/filter.h: code of the operation, jumps if true and if false, operand.
-    let operation = |code: u32, k: u32| SockFilter::new(code as u16, 0, 0, k);
-    let unless_equal =
-        |skip: u8, k: u32| SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, skip, k);
-    let (at_header, reply) = match family {
-        // The length of the IP header, with which the packet begins.
-        IpFamily::V4 => (operation(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0), REPLY_V4),
-        IpFamily::V6 => (operation(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, 0), REPLY_V6),
-    };
-    [
-        at_header,
-        operation(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, 0),
-        unless_equal(3, reply.into()),
-        operation(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 4),
-        unless_equal(1, identifier.into()),
-        operation(libc::BPF_RET | libc::BPF_K, u32::MAX),
-        operation(libc::BPF_RET | libc::BPF_K, 0),
-    ]
 }
 
 /// Distinguishes the raw links of this process from each other, and from those of other processes as far as
@@ -394,11 +375,10 @@ impl Link for IcmpLink {
         write_request(&mut self.request_buffer, self.family, self.identifier, sequence, bytes);
         let request = &self.request_buffer;
         let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
-            let flags = blocking.send_flags();
             // Stored before the request is sent: another handle may receive the reply.
             self.sent_requests.next_sequence.store(sequence.wrapping_add(1), Relaxed);
             self.sent_requests.total.fetch_add(1, Relaxed);
-            send(socket, request, flags | SendFlags::NOSIGNAL)
+            system::send(socket, request, blocking)
         });
         match sent {
             Ok(_) => Ok(bytes.len()),
@@ -414,7 +394,7 @@ impl Link for IcmpLink {
             let received = match self.inner.has_stamps() {
                 true => self.inner.receive_stamped(packet, left).map(|(length, _)| length),
                 false => self.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
-                    recv(socket, &mut packet[..], blocking.receive_flags()).map(|(length, _)| length)
+                    system::receive(socket, packet, blocking)
                 }),
             };
             match received {

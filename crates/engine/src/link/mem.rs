@@ -117,7 +117,7 @@ impl Options {
         let every = |name: &str| Ok(count(name)?.map_or(Occurrence::Never, Occurrence::Every));
         let known = |text: &str| ["stream", "message", "line"].into_iter().find(|kind| *kind == text);
         let kind = endpoint.parse_option("type", "stream, message or line", known)?.unwrap_or("stream");
-        let settings = SerialSettings::from_endpoint(endpoint)?;
+        let settings = serial_line::settings_of(endpoint)?;
         let rate = endpoint
             .parse_option("rate", "a rate like 10Mbit/s", |text| units::parse_bit_rate(text).ok())?
             .unwrap_or(f64::INFINITY);
@@ -125,7 +125,11 @@ impl Options {
             framing: if kind == "message" { Framing::Message } else { Framing::Stream },
             serial_settings: (kind == "line").then_some(settings),
             shape: Shape {
-                bits_per_second: if kind == "line" { settings.link_rate().max_payload_bps() } else { rate },
+                bits_per_second: if kind == "line" {
+                    serial_line::link_rate(&settings).max_payload_bps()
+                } else {
+                    rate
+                },
                 loss: every("drop")?,
                 duplicate: every("double")?,
                 reorder: every("swap")?,
@@ -162,7 +166,7 @@ impl Options {
 
     fn caps_of_path(&self) -> Caps {
         if let Some(settings) = self.serial_settings {
-            return settings.caps();
+            return serial_line::caps(&settings);
         }
         let line = self
             .shape

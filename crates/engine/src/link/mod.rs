@@ -72,7 +72,7 @@ mod tcp_options;
 pub mod time_of_day;
 pub mod tipc;
 mod traffic_class;
-pub mod tty;
+
 mod udp;
 mod unix;
 mod unsent;

@@ -223,11 +223,9 @@ impl ProbePair {
         let mut left = &self.payload[..];
         while !left.is_empty() {
             let taken = match sending {
-                SendMethod::Single => rustix::net::send(
-                    &self.sender,
-                    &left[..PROBE_MESSAGE_BYTES],
-                    rustix::net::SendFlags::DONTWAIT,
-                ),
+                SendMethod::Single => {
+                    system::send(&self.sender, &left[..PROBE_MESSAGE_BYTES], Blocking::Never)
+                }
                 SendMethod::Many => {
                     system::send_many(&self.sender, left, PROBE_MESSAGE_BYTES, Blocking::Never)
                         .map(|messages| messages * PROBE_MESSAGE_BYTES)
@@ -243,12 +241,9 @@ impl ProbePair {
 
     fn receive(&mut self, receiving: ReceiveMethod) -> Result<usize, Errno> {
         match receiving {
-            ReceiveMethod::Single => rustix::net::recv(
-                &self.receiver,
-                &mut self.receive_buffer[..],
-                rustix::net::RecvFlags::DONTWAIT,
-            )
-            .map(|(length, _)| length),
+            ReceiveMethod::Single => {
+                system::receive(&self.receiver, &mut self.receive_buffer, Blocking::Never)
+            }
             ReceiveMethod::Many => {
                 let mut bytes = 0;
                 system::receive_many(

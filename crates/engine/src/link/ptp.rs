@@ -3,13 +3,11 @@
 //! phc2sys and chronyd steer the time of day by such a clock. The kernel does not report which, but the two agree within
 //! microseconds then. Only root can read the clocks of many hosts.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-
-use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 
 use crate::host::read;
+use linkgauge_system as system;
 
 /// The PTP clock that the time of day of a host follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,26 +34,19 @@ pub(super) fn followed_clock(tai_offset_s: i32) -> Option<PtpClock> {
     let numbers = names.iter().filter_map(|name| name.strip_prefix("ptp")?.parse::<u32>().ok());
     let clocks = numbers.filter_map(|number| {
         let device = File::open(format!("/dev/ptp{number}")).ok()?;
-        let readings = std::iter::repeat_with(|| lead_bounds_ns(|| time_of(&device))).take(READINGS);
+        let readings =
+            std::iter::repeat_with(|| lead_bounds_ns(|| system::device_clock_ns(&device))).take(READINGS);
         let bounds = readings.flatten().min_by_key(|(low, high)| high - low)?;
         Some(PtpClock { number, distance_ns: distance_ns(bounds, tai_offset_s) })
     });
     clocks.min_by_key(|clock| clock.distance_ns).filter(|clock| clock.distance_ns <= MAX_FOLLOWED_DISTANCE_NS)
 }
 
-fn time_of(device: &File) -> Option<i64> {
-    clock_gettime_dynamic(DynamicClockId::Dynamic(device.as_fd())).ok().map(nanoseconds)
-}
-
-fn nanoseconds(time: Timespec) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-}
-
 /// The bounds of a clock minus the time of day, in nanoseconds.
 fn lead_bounds_ns(clock: impl Fn() -> Option<i64>) -> Option<(i64, i64)> {
-    let before = nanoseconds(clock_gettime(ClockId::Realtime));
+    let before = system::wall_ns();
     let time = clock()?;
-    let after = nanoseconds(clock_gettime(ClockId::Realtime));
+    let after = system::wall_ns();
     Some((time.saturating_sub(after), time.saturating_sub(before)))
 }
 
@@ -85,12 +76,12 @@ mod tests {
 
     #[test]
     fn the_time_of_day_is_at_no_distance_from_itself() {
-        let (low, high) = lead_bounds_ns(|| Some(nanoseconds(clock_gettime(ClockId::Realtime)))).unwrap();
+        let (low, high) = lead_bounds_ns(|| Some(system::wall_ns())).unwrap();
         assert!(low <= 0 && high >= 0, "{low} {high}");
         assert_eq!(lead_bounds_ns(|| None), None);
         // A file that is no clock.
         let other = File::open("/dev/null").unwrap();
-        assert_eq!(time_of(&other), None);
+        assert_eq!(system::device_clock_ns(&other), None);
         // This host may have none.
         assert!(followed_clock(0).is_none_or(|clock| clock.distance_ns <= MAX_FOLLOWED_DISTANCE_NS));
     }

@@ -48,7 +48,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| {
         require_port(endpoint)?;
         (tcp::TRANSPORT.parse_caps)(endpoint)?;
-        SerialSettings::from_endpoint(endpoint).map(|settings| port_caps(&settings))
+        serial_line::settings_of(endpoint).map(|settings| port_caps(&settings))
     },
     available: tcp::TRANSPORT.available,
     limitation: || None,
@@ -64,7 +64,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
 ///
 /// Fails if the address of the listener is invalid.
 pub fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
-    format!("{}://{}?{}", TRANSPORT.scheme, listener.address(), line.endpoint_options()).parse()
+    format!("{}://{}?{}", TRANSPORT.scheme, listener.address(), serial_line::endpoint_options(line)).parse()
 }
 
 /// Minimum timeout for a reply; longer if opening may take longer. pyserial uses the same time.
@@ -90,11 +90,11 @@ fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
 
 /// Commands arrive at the socket as well, and received data may wait in the inbox, so the socket shows neither.
 fn port_caps(line: &SerialSettings) -> Caps {
-    Caps { descriptor: LinkDescriptor::None, ..line.caps() }
+    Caps { descriptor: LinkDescriptor::None, ..serial_line::caps(line) }
 }
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
-    let requested = SerialSettings::from_endpoint(endpoint)?;
+    let requested = serial_line::settings_of(endpoint)?;
     let reply_timeout = context.timeout.max(MIN_REPLY_TIMEOUT);
     let socket = tcp::connect_any(endpoint, context).map_err(connect_fault)?;
     let mut socket = SocketLink::new(socket, port_caps(&requested), &context.clock, context.wait, tcp::facts);

@@ -48,8 +48,8 @@ const CHANNEL_CAPS: Caps =
 
 /// [`CHANNEL_CAPS`], with the serial line if the endpoint declares one.
 fn caps(endpoint: &Endpoint) -> Result<Caps, EndpointError> {
-    let line = serial_line::SerialSettings::declared_in(endpoint)?;
-    Ok(line.map_or(CHANNEL_CAPS, |line| line.caps()))
+    let line = serial_line::declared_in(endpoint)?;
+    Ok(line.map_or(CHANNEL_CAPS, |line| serial_line::caps(&line)))
 }
 
 /// Maximum size of a send: for 32 KiB and more, Linux 6.1 allocates every frame against the send buffer

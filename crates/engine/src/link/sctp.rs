@@ -4,12 +4,10 @@
 //! One stream of the association is used. SCTP has no half-closed state: an end that has finished receives
 //! the data in flight, and the other end can send no more.
 
-use std::io::IoSliceMut;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::net::{RecvAncillaryBuffer, ReturnFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::batch::{receive_single, send_first};
@@ -141,10 +139,7 @@ impl SctpLink {
     #[inline]
     fn receive_fragment(&mut self, into: &mut [u8], within: Duration) -> Result<(usize, bool), Fault> {
         let (length, last) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            let flags = blocking.receive_flags();
-            let received =
-                recvmsg(socket, &mut [IoSliceMut::new(into)], &mut RecvAncillaryBuffer::default(), flags)?;
-            Ok((received.bytes, received.flags.contains(ReturnFlags::EOR)))
+            system::receive_part(socket, into, blocking)
         })?;
         if length == 0 && !into.is_empty() { Err(Fault::Closed) } else { Ok((length, last)) }
     }

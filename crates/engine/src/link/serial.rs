@@ -2,11 +2,10 @@
 //!
 //! The port is opened exclusively, and its state is restored on close.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::termios::{QueueSelector, tcflush};
 
 use super::batch::{receive_single, send_first};
 use super::party::Tuning;
@@ -15,18 +14,18 @@ use super::serial_line::{
 };
 use super::socket::{IoDirection, wait_ready};
 use super::stamps::SendStamps;
-use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, OpenContext, Transport, tty};
+use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, OpenContext, Transport};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
 
 mod device;
 
-use device::{Options, SerialDevice};
-use linkgauge_system::{self as system, Errno, PollFd, PollFlags, poll};
+use device::Options;
+use linkgauge_system::{self as system, Errno, PollFd, PollFlags, SerialPort, poll};
 
 pub(crate) const TRANSPORT: Transport = Transport {
-    scheme: tty::SCHEME,
+    scheme: serial_line::PORT_SCHEME,
     summary: "serial port of this host",
     example: "serial:///dev/ttyS0?baud=115200&flow=rtscts",
     options: &[
@@ -40,7 +39,9 @@ pub(crate) const TRANSPORT: Transport = Transport {
         device::DELAY_BEFORE_OPTION,
         device::DELAY_AFTER_OPTION,
     ],
-    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.settings.caps()),
+    parse_caps: |endpoint| {
+        Options::from_endpoint(endpoint).map(|options| serial_line::caps(&options.settings))
+    },
     available: || Ok(()),
     limitation: || None,
     open: |endpoint, context| Ok(Box::new(SerialLink::open(endpoint, context)?)),
@@ -49,13 +50,16 @@ pub(crate) const TRANSPORT: Transport = Transport {
     loopback_urls: |_| Vec::new(),
 };
 
+/// The operation of a failed reading of the line's settings.
+const READ_SETTINGS: &str = "read the settings";
+
 /// A pseudo-terminal wakes its writer only when its reader has read nearly all. A reader that pauses before that makes room as well,
 /// so a write is tried again after this time.
 const WRITE_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A serial port as a link.
 pub(crate) struct SerialLink {
-    device: Arc<SerialDevice>,
+    device: Arc<SerialPort>,
     requested: SerialSettings,
     caps: Caps,
     clock: Clock,
@@ -66,8 +70,8 @@ pub(crate) struct SerialLink {
 impl SerialLink {
     pub(crate) fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<SerialLink, Fault> {
         let options = Options::from_endpoint(endpoint)?;
-        let device = SerialDevice::open(&options)?;
-        let caps = tty::read_settings(&device)?.caps();
+        let device = device::open(&options)?;
+        let caps = serial_line::caps(&device.settings().map_err(Fault::system(READ_SETTINGS))?);
         let (clock, wait) = (context.clock.clone(), context.wait);
         Ok(SerialLink {
             device: Arc::new(device),
@@ -85,7 +89,7 @@ impl SerialLink {
         &mut self,
         which: IoDirection,
         within: Duration,
-        mut operation: impl FnMut(&SerialDevice) -> Result<T, Errno>,
+        mut operation: impl FnMut(&SerialPort) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
         let (mut until, mut last) = (None, None);
         loop {
@@ -125,8 +129,8 @@ impl Link for SerialLink {
     }
 
     fn facts(&self) -> Facts {
-        let mut facts = self.device.facts();
-        if let Ok(granted) = tty::read_settings(&self.device) {
+        let mut facts = device::facts(&self.device);
+        if let Ok(granted) = self.device.settings() {
             serial_line::insert_line_facts(&mut facts, &self.requested, &granted);
         }
         facts
@@ -151,7 +155,7 @@ impl Link for SerialLink {
 
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.attempt(IoDirection::Send, within, |device| rustix::io::write(device, bytes))
+        self.attempt(IoDirection::Send, within, |port| port.write(bytes))
     }
 
     #[inline]
@@ -166,8 +170,7 @@ impl Link for SerialLink {
             }
             _ => within,
         };
-        let length =
-            self.attempt(IoDirection::Receive, within, |device| rustix::io::read(device, &mut *into))?;
+        let length = self.attempt(IoDirection::Receive, within, |port| port.read(into))?;
         if length == 0 && !into.is_empty() {
             return Err(Fault::Closed);
         }
@@ -218,17 +221,25 @@ impl Link for SerialLink {
 
 impl PortControl for SerialLink {
     fn settings(&mut self) -> Result<SerialSettings, Fault> {
-        tty::read_settings(&self.device)
+        self.device.settings().map_err(Fault::system(READ_SETTINGS))
     }
 
     fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
-        let granted = tty::configure(&self.device, wanted)?;
-        (self.requested, self.caps) = (*wanted, granted.caps());
+        let granted = self.device.configure(wanted).map_err(Fault::system("set the line"))?;
+        (self.requested, self.caps) = (*wanted, serial_line::caps(&granted));
         Ok(granted)
     }
 
     fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
-        self.device.set_signal(signal, on)
+        let operation = match signal {
+            OutputSignal::Dtr => "set DTR",
+            OutputSignal::Rts => "set RTS",
+            OutputSignal::Break => "hold the line",
+        };
+        match self.device.set_signal(signal, on) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            done => done.map_err(Fault::system(operation)),
+        }
     }
 
     fn modem_lines(&mut self) -> Option<ModemLines> {
@@ -236,12 +247,7 @@ impl PortControl for SerialLink {
     }
 
     fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault> {
-        let queue = match purge {
-            PurgeTarget::Received => QueueSelector::IFlush,
-            PurgeTarget::ToSend => QueueSelector::OFlush,
-            PurgeTarget::Both => QueueSelector::IOFlush,
-        };
-        tcflush(&self.device, queue).map_err(|errno| Fault::system("purge")(errno.into()))
+        self.device.purge(purge).map_err(Fault::system("purge"))
     }
 
     fn uart_errors(&mut self) -> Option<UartErrors> {
@@ -253,20 +259,20 @@ impl PortControl for SerialLink {
 mod tests {
     use super::*;
     use crate::link::Dialer;
-    use crate::link::tty::{self, Pty};
+    use linkgauge_system::Pty;
 
     /// A terminal holds 4096 bytes for its reader, and some more before them.
     #[test]
     fn a_reader_that_pauses_lets_the_writer_continue() {
         let pty = Pty::open().unwrap();
-        let endpoint = tty::endpoint(&pty.path, &SerialSettings::default()).unwrap();
+        let endpoint = serial_line::port_endpoint(&pty.path, &SerialSettings::default()).unwrap();
         let mut link = Dialer::new(Clock::System).open(&endpoint).unwrap();
         while link.send(&[0; 1000], Duration::from_millis(20)).is_ok() {}
         let reader = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
             let mut read = 0;
             while read < 6000 {
-                read += rustix::io::read(&pty.master, &mut [0; 500]).unwrap_or(0);
+                read += pty.read(&mut [0; 500]).unwrap_or(0);
                 // Time to move further bytes to the reader, so that it has never read nearly all.
                 std::thread::sleep(Duration::from_millis(2));
             }

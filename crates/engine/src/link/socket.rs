@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::net::{SendFlags, recv, send};
 use socket2::{SockAddr, Socket};
 
 use super::batch::{receive_single, send_first};
@@ -419,10 +418,8 @@ impl Link for SocketLink {
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;
         let bytes = &bytes[..bytes.len().min(self.max_send_bytes)];
-        self.attempt(IoDirection::Send, within, |socket, blocking| {
-            send(socket, bytes, blocking.send_flags() | SendFlags::NOSIGNAL)
-        })
-        .map_err(|fault| self.map_too_long(fault, bytes.len()))
+        self.attempt(IoDirection::Send, within, |socket, blocking| system::send(socket, bytes, blocking))
+            .map_err(|fault| self.map_too_long(fault, bytes.len()))
     }
 
     #[inline]
@@ -430,7 +427,7 @@ impl Link for SocketLink {
         let length = match self.stamps {
             Some(_) => self.receive_stamped(into, within)?.0,
             None => self.attempt(IoDirection::Receive, within, |socket, blocking| {
-                recv(socket, &mut *into, blocking.receive_flags()).map(|(length, _)| length)
+                system::receive(socket, into, blocking)
             })?,
         };
         let ends = self.caps.can_signal_close || self.caps.framing == Framing::Stream;

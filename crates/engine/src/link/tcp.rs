@@ -108,12 +108,12 @@ impl Options {
             keepalive_idle: endpoint
                 .parse_option(KEEPALIVE_OPTION, "whole seconds from 1s to 2h, or off", parse_keepalive)?
                 .unwrap_or(usual),
-            serial_settings: serial_line::SerialSettings::declared_in(endpoint)?,
+            serial_settings: serial_line::declared_in(endpoint)?,
         })
     }
 
     fn caps(&self) -> Caps {
-        let caps = self.serial_settings.map_or(Caps::STREAM, |line| line.caps());
+        let caps = self.serial_settings.map_or(Caps::STREAM, |line| serial_line::caps(&line));
         Caps {
             // The connections of Multipath TCP have stamps, but their bytes other numbers.
             has_kernel_stamps: !self.is_multipath,
@@ -157,7 +157,7 @@ impl Options {
         self.buffers.apply(socket)?;
         self.tcp.apply(socket)?;
         if let Some(name) = &self.congestion {
-            rustix::net::sockopt::set_tcp_congestion(socket, name)
+            system::set_tcp_congestion(socket, name)
                 .map_err(|errno| Fault::system("set the congestion control")(congestion_error(errno)))?;
         }
         if let Some(idle) = self.keepalive_idle {
@@ -216,7 +216,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     };
     note("mss_bytes", socket.tcp_mss().ok().map(Into::into));
     note("nodelay", socket.tcp_nodelay().ok().map(Into::into));
-    note("congestion_control", rustix::net::sockopt::tcp_congestion(socket).ok().map(Into::into));
+    note("congestion_control", system::tcp_congestion(socket).map(Into::into));
     let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| socket.tcp_keepalive_time().ok());
     note("keepalive_idle_seconds", idle.map(|idle| idle.as_secs().into()));
     let protocol = socket.protocol().ok().flatten();

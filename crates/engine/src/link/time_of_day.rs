@@ -1,6 +1,5 @@
 //! The time of day of a host, and its largest error: both ends of a session compare their clocks by it.
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -77,8 +76,7 @@ pub(crate) fn offset_bounds(clock: &Clock) -> (i64, i64) {
 /// The same of one reading.
 pub(super) fn read_offset_bounds(clock: &Clock) -> (i64, i64) {
     let before = clock.now().0 as i64;
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
-    let wall_ns = tv_sec * 1_000_000_000 + tv_nsec;
+    let wall_ns = system::wall_ns();
     let after = clock.now().0 as i64;
     (wall_ns - after, wall_ns - before)
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
@@ -143,7 +143,7 @@ fn range_address(name: ServiceName) -> SockAddr {
 }
 
 fn raw_socket(kind: Type) -> io::Result<Socket> {
-    Socket::new(Domain::from(libc::AF_TIPC), kind, None)
+    system::tipc_socket(kind)
 }
 
 fn open_socket(kind: Type) -> Result<Socket, Fault> {
@@ -239,7 +239,7 @@ impl Options {
         let socket = open_socket(match self.socket_kind {
             TipcSocketKind::SeqPacket => Type::SEQPACKET,
             TipcSocketKind::Stream => Type::STREAM,
-            TipcSocketKind::Rdm => Type::from(libc::SOCK_RDM),
+            TipcSocketKind::Rdm => system::reliable_datagrams(),
             TipcSocketKind::Datagram => Type::DGRAM,
         })?;
         self.apply_to_socket(&socket)?;
@@ -276,8 +276,8 @@ impl Options {
 }
 
 /// `TIPC_IMPORTANCE` and `TIPC_NODELAY` of linux/tipc.h.
-const TIPC_IMPORTANCE: libc::c_int = 127;
-const TIPC_NODELAY: libc::c_int = 138;
+const TIPC_IMPORTANCE: i32 = 127;
+const TIPC_NODELAY: i32 = 138;
 
 fn facts(socket: &Socket, facts: &mut Facts) {
     for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(bytes(port.address()), (3, [7, 0x6e31_0000, 0]));
         assert_eq!(TipcPort::from_address(&port.address()), Some(port));
         assert_eq!(port.address().len(), 16);
-        assert_eq!(i32::from(port.address().family()), libc::AF_TIPC);
+        assert!(system::tipc_words(&port.address()).is_some());
     }
 
     #[test]

@@ -53,9 +53,9 @@ impl Options {
         let address = endpoint.address();
         let (cid, port) = address.split_once(':').map_or((address, None), |(cid, port)| (cid, Some(port)));
         let cid = match cid {
-            "any" => Some(libc::VMADDR_CID_ANY),
-            "local" => Some(libc::VMADDR_CID_LOCAL),
-            "host" => Some(libc::VMADDR_CID_HOST),
+            "any" => Some(system::VSOCK_ANY_CID),
+            "local" => Some(system::VSOCK_LOCAL_CID),
+            "host" => Some(system::VSOCK_HOST_CID),
             number => number.parse().ok(),
         };
         let port = port.map(|port| port.parse().ok()).map_or(Some(None), |port| port.map(Some));
@@ -93,7 +93,7 @@ impl Options {
         }
         // Within a machine the reply is immediate; if another module is loaded instead, it drops such
         // packets.
-        let dropped = self.cid == libc::VMADDR_CID_LOCAL && error.kind() == io::ErrorKind::TimedOut;
+        let dropped = self.cid == system::VSOCK_LOCAL_CID && error.kind() == io::ErrorKind::TimedOut;
         if dropped || matches!(errno, Some(Errno::NODEV | Errno::ADDRNOTAVAIL)) {
             return Fault::Unsupported(format!(
                 "{operation}: no vsock transport for CID {}. Load its module: {LOAD_MODULE_HINT}",
@@ -118,7 +118,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
-    if options.cid == libc::VMADDR_CID_ANY {
+    if options.cid == system::VSOCK_ANY_CID {
         return Err(Fault::Invalid("'any' is only for listening. Name a CID, local or host".to_owned()));
     }
     let socket = options.open_socket()?;
@@ -137,7 +137,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     let options = Options::from_endpoint(endpoint)?;
     let socket = options.open_socket()?;
     let port = match options.port_or_default(context) {
-        0 => libc::VMADDR_PORT_ANY,
+        0 => system::VSOCK_ANY_PORT,
         port => port,
     };
     socket.bind(&SockAddr::vsock(options.cid, port)).map_err(|error| options.syscall_fault("bind", error))?;

@@ -49,7 +49,7 @@ pub use auto::lacks_server;
 pub use case::{
     CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
 };
-use linkgauge_system::Errno;
+pub(crate) use linkgauge_system::random_bytes;
 pub(crate) use load_log::OpenLoad;
 pub use load_log::{LoadLog, MAX_LOGGED_LOADS};
 pub use memory_budget::MemoryBudget;
@@ -380,21 +380,6 @@ impl Default for ServerConfig {
             load_log: None,
         }
     }
-}
-
-/// Unpredictable random bytes from the system.
-pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    let mut filled = 0;
-    while filled < BYTES {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(more) => filled += more,
-            Err(Errno::INTR) => {}
-            // Available on every kernel since 3.17.
-            Err(error) => panic!("the system gives no random bytes: {error}"),
-        }
-    }
-    bytes
 }
 
 /// Limits that a server reports to its clients and enforces.

@@ -12,12 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
-
 use super::client_id::{ClientId, ClientQuotas, QuotaSlot, network_of};
 use crate::link::{Fault, Link};
 use linkgauge_model::clock::Time;
-use linkgauge_system::{Errno, EventFlags, EventQueue, Events};
+use linkgauge_system::{Errno, EventFlags, EventQueue, Events, peek};
 
 /// A link without input, and its handler for the first input.
 pub(crate) struct SilentConnection {
@@ -265,15 +263,12 @@ impl PendingConnections {
 
 /// Whether the client has sent something already.
 pub(crate) fn has_input(descriptor: BorrowedFd<'_>) -> bool {
-    matches!(recv(descriptor, &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((1.., _)))
+    matches!(peek(descriptor, &mut [0]), Ok(1..))
 }
 
 /// Whether the client has closed the connection without unread data. Such a connection needs no thread.
 fn is_closed_without_data(descriptor: BorrowedFd) -> bool {
-    matches!(
-        recv(descriptor, &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT),
-        Ok((0, _)) | Err(Errno::CONNRESET)
-    )
+    matches!(peek(descriptor, &mut [0]), Ok(0) | Err(Errno::CONNRESET))
 }
 
 impl PendingEntry {

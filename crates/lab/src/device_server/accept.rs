@@ -1,12 +1,9 @@
 //! Accepting clients on all ports: admit, refuse, or replace. One thread for all listeners.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-use rustix::event::{Timespec, epoll};
 
 use super::client::{ClientEncoding, PortClient};
 use super::control::ControlSession;
@@ -16,6 +13,7 @@ use super::{BusyPolicy, DeviceServerEvent, DeviceServerState, SerialPort, spawn_
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::{Admission, Fault, Link, Listener};
 use linkgauge_model::clock::Time;
+use linkgauge_system::{EventFlags, EventQueue, Events};
 
 /// Maximum wait of a new client for one that is about to disconnect.
 const MAX_DISCONNECT_WAIT: Duration = Duration::from_millis(500);
@@ -67,12 +65,10 @@ impl Drop for PortListener {
 
 /// Accepts the clients of all ports until the server stops. All sessions with threads of their own have ended then.
 pub(crate) fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -> Result<(), Fault> {
-    let unwatched = |errno: rustix::io::Errno| Fault::system("watch a listener")(errno.into());
-    let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatched)?;
+    let queue = EventQueue::new().map_err(Fault::system("make an event descriptor"))?;
     for (index, port_listener) in ports.iter().enumerate() {
         if let Some(listener) = port_listener.listener.descriptor() {
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&events, listener, data, epoll::EventFlags::IN).map_err(unwatched)?;
+            queue.add(listener, index as u64, EventFlags::IN).map_err(Fault::system("watch a listener"))?;
         }
     }
     let mut ports: Vec<Option<PortListener>> = ports.into_iter().map(Some).collect();
@@ -80,17 +76,18 @@ pub(crate) fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -
     while !state.stop.load(Relaxed) {
         let is_awaited = ports.iter().flatten().any(|port_listener| port_listener.waiting.is_some());
         let wait = if is_awaited { POLL_INTERVAL } else { CANCEL_CHECK_INTERVAL };
-        let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
-        let mut room = [MaybeUninit::uninit(); MAX_EVENTS];
+        let mut events = Events::<MAX_EVENTS>::new();
         // An interrupted wait is repeated.
-        let Ok((ready, _)) = epoll::wait(&events, &mut room, Some(&wait)) else { continue };
+        if queue.wait(&mut events, wait).is_err() {
+            continue;
+        }
         let now = state.clock.now();
         let is_check = now >= check_at;
         if is_check {
             check_at = now + CANCEL_CHECK_INTERVAL;
         }
-        for event in ready.iter() {
-            if let Some(Some(port_listener)) = ports.get_mut(event.data.u64() as usize) {
+        for (index, _) in events.iter() {
+            if let Some(Some(port_listener)) = ports.get_mut(index as usize) {
                 port_listener.accept_clients(now);
             }
         }

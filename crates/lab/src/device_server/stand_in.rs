@@ -3,8 +3,8 @@
 use super::super::uart::{self, LabUarts};
 use super::super::{LabError, RunningStandIn, StandIn};
 use super::{DeviceServer, DeviceServerOptions};
-use linkgauge_engine::link::serial_line::{FlowControl, SerialSettings};
-use linkgauge_engine::link::{rfc2217, tty};
+use linkgauge_engine::link::rfc2217;
+use linkgauge_engine::link::serial_line::{self, FlowControl, SerialSettings};
 use linkgauge_model::endpoint::Endpoint;
 
 /// Raw ports and one port with control.
@@ -30,7 +30,8 @@ impl DeviceServerStandIn {
         let listen: Endpoint = "tcp://127.0.0.1:0".parse()?;
         let lines = [TEST_BAUD, TYPICAL_BAUD, TYPICAL_BAUD].map(line_settings);
         let ports = uarts.paths().into_iter().zip(&lines);
-        let serial = ports.map(|(path, line)| tty::endpoint(&path, line)).collect::<Result<Vec<_>, _>>();
+        let serial =
+            ports.map(|(path, line)| serial_line::port_endpoint(&path, line)).collect::<Result<Vec<_>, _>>();
         let mut serial = serial?;
         let controlled = DeviceServerOptions {
             rfc2217: true,

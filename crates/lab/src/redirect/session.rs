@@ -5,13 +5,10 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-
 use super::{POLL_INTERVAL, RedirectorEvent, RedirectorState};
 use linkgauge_engine::link::serial_line::{self, Parity, PortControl, PurgeTarget, SerialSettings, StopBits};
-use linkgauge_engine::link::tty::PtyPacket;
 use linkgauge_engine::link::{Fault, Link};
+use linkgauge_system::{Errno, PollFd, PollFlags, PtyPacket, poll};
 
 /// Maximum number of bytes in one operation. A pseudo-terminal returns fewer.
 const MAX_CHUNK_BYTES: usize = 16 * 1024;
@@ -64,7 +61,7 @@ impl<'a> RedirectSession<'a> {
         let mut applied = Some(self.state.line_settings);
         while !self.has_ended() {
             self.wait_for_terminal(PollFlags::IN);
-            let length = match rustix::io::read(&self.state.pty.master, &mut bytes) {
+            let length = match self.state.pty.read(&mut bytes) {
                 Ok(length) => length,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(errno) => return Err(Fault::system("read the local port")(errno.into())),
@@ -84,14 +81,15 @@ impl<'a> RedirectSession<'a> {
 
     /// Waits for the terminal, for a short time.
     fn wait_for_terminal(&self, flags: PollFlags) {
-        let tick = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
         // A failed poll also makes the next operation fail.
-        let _ = poll(&mut [PollFd::new(&self.state.pty.master.as_fd(), flags)], Some(&tick));
+        let _ = poll(&mut [PollFd::new(&self.state.pty.master.as_fd(), flags)], POLL_INTERVAL);
     }
 
     /// Applies the settings of the local port to the remote port, once for each change.
     fn apply_settings(&self, link: &mut dyn Link, applied: &mut Option<SerialSettings>) -> Result<(), Fault> {
-        let wanted = merge_settings(self.state.pty.settings()?, self.state.line_settings);
+        let settings = self.state.pty.settings();
+        let wanted =
+            merge_settings(settings.map_err(Fault::system("read the settings"))?, self.state.line_settings);
         // A rate of zero hangs up a modem; no line has it.
         if *applied == Some(wanted) || wanted.baud == 0 {
             return Ok(());
@@ -156,7 +154,7 @@ impl<'a> RedirectSession<'a> {
                 counters.purged.fetch_add(data.len() as u64, Relaxed);
                 break;
             }
-            match rustix::io::write(&self.state.pty.master, data) {
+            match self.state.pty.write(data) {
                 Ok(written) => {
                     counters.from_remote.fetch_add(written as u64, Relaxed);
                     data = &data[written..];

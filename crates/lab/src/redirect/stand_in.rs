@@ -4,8 +4,7 @@ use super::{Redirector, RedirectorOptions};
 use crate::device_server::{self, DeviceServer};
 use crate::uart::{self, LabUarts};
 use crate::{LabError, RunningStandIn, StandIn};
-use linkgauge_engine::link::serial_line::{FlowControl, SerialSettings};
-use linkgauge_engine::link::tty;
+use linkgauge_engine::link::serial_line::{self, FlowControl, SerialSettings};
 use linkgauge_model::endpoint::Endpoint;
 
 /// The entry in [`crate::STAND_INS`].
@@ -24,8 +23,11 @@ struct ComPortStandIn {
 impl ComPortStandIn {
     fn start() -> Result<ComPortStandIn, LabError> {
         let uarts = LabUarts::start(&uart::UartOptions::default())?;
-        let serial: Result<Vec<_>, _> =
-            uarts.paths().iter().map(|path| tty::endpoint(path, &line_settings(115_200))).collect();
+        let serial: Result<Vec<_>, _> = uarts
+            .paths()
+            .iter()
+            .map(|path| serial_line::port_endpoint(path, &line_settings(115_200)))
+            .collect();
         let listen = "tcp://127.0.0.1:0".parse()?;
         let options = device_server::DeviceServerOptions {
             rfc2217: true,
@@ -39,7 +41,7 @@ impl ComPortStandIn {
     }
 
     fn endpoints_at(&self, baud: u32) -> Vec<Endpoint> {
-        tty::endpoint(self.redirector.path(), &line_settings(baud)).into_iter().collect()
+        serial_line::port_endpoint(self.redirector.path(), &line_settings(baud)).into_iter().collect()
     }
 }
 

@@ -3,13 +3,10 @@
 //! `wire` decides when a delivery is due, and `receive_queue` what a full receiver does. This module connects both to
 //! the pseudo-terminals.
 
-use std::os::fd::OwnedFd;
+use std::io;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use super::FrameOverride;
 use super::due_queue::{DueQueue, NOTHING_DUE};
@@ -19,8 +16,10 @@ use super::receive_queue::{ReceiveQueue, StopMethod};
 use super::wire::{CharacterTiming, NextDelivery, Wire};
 use linkgauge_engine::host::cpu;
 use linkgauge_engine::link::serial_line::{FlowControl, SerialSettings, XOFF, XON};
-use linkgauge_engine::link::tty::{Pty, PtyPacket};
 use linkgauge_model::clock::{Clock, Time};
+use linkgauge_system::{
+    Errno, EventFlags, EventQueue, Events, PollFd, PollFlags, Pty, PtyPacket, WakeEvent, poll,
+};
 
 /// A full terminal is tried again after this time, although it should signal free space.
 const RETRY_INTERVAL: Duration = Duration::from_millis(4);
@@ -116,9 +115,9 @@ impl LineEnd {
     /// Discards written data that has no room on the line yet. When a program flushes, the kernel discards data on its
     /// way to the master, but not data that has reached it.
     fn discard_written(&self, buffer: &mut [u8]) {
-        let mut left = rustix::io::ioctl_fionread(&self.pty.master).unwrap_or(0) as usize;
+        let mut left = self.pty.unread_bytes();
         while left > 0 {
-            match rustix::io::read(&self.pty.master, &mut buffer[..left.min(READ_BUFFER_BYTES - 1) + 1]) {
+            match self.pty.read(&mut buffer[..left.min(READ_BUFFER_BYTES - 1) + 1]) {
                 Ok(length) if length > 1 => left = left.saturating_sub(length - 1),
                 _ => return,
             }
@@ -139,7 +138,7 @@ pub(crate) struct UartEngine {
     frame_override: FrameOverride,
     /// A sender never causes an overrun, whatever its settings.
     is_lossless: bool,
-    epoll: OwnedFd,
+    events: EventQueue,
     clock: Clock,
     early_wake: EarlyWake,
     buffer: Vec<u8>,
@@ -153,6 +152,9 @@ enum Waiting {
     Characters,
 }
 
+/// Maximum events of one wait.
+const MAX_EVENTS: usize = 64;
+
 /// Identifies the stop event.
 const STOP_EVENT: u64 = u64::MAX;
 
@@ -165,20 +167,20 @@ impl UartEngine {
         ends: Vec<LineEnd>,
         frame: FrameOverride,
         timing: CharacterTiming,
-        stop: &OwnedFd,
+        stop: &WakeEvent,
         clock: Clock,
-    ) -> Result<UartEngine, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, stop, EventData::new_u64(STOP_EVENT), EventFlags::IN)?;
+    ) -> io::Result<UartEngine> {
+        let events = EventQueue::new()?;
+        events.add(stop, STOP_EVENT, EventFlags::IN)?;
         for (index, end) in ends.iter().enumerate() {
-            epoll::add(&epoll, &end.pty.master, EventData::new_u64(index as u64), WAKE_EVENTS)?;
+            events.add(&end.pty.master, index as u64, WAKE_EVENTS)?;
         }
         Ok(UartEngine {
             due: DueQueue::new(ends.len()),
             ends,
             frame_override: frame,
             is_lossless: timing == CharacterTiming::Immediate,
-            epoll,
+            events,
             early_wake: EarlyWake::new(clock.now()),
             clock,
             buffer: vec![0; READ_BUFFER_BYTES],
@@ -187,19 +189,17 @@ impl UartEngine {
     }
 
     /// Runs until it is stopped. Returns the counters of each end.
-    pub(crate) fn run(mut self) -> Result<Vec<UartCounters>, Errno> {
+    pub(crate) fn run(mut self) -> io::Result<Vec<UartCounters>> {
         // If refused, timers are slightly later, which is measured.
         let _ = cpu::set_timer_slack_ns(1);
-        let mut events: Vec<Event> = Vec::with_capacity(self.ends.len() + 1);
+        let mut events = Events::new();
         loop {
             self.wait_for_events(&mut events)?;
-            for event in &events {
-                // Copied because the event is a packed struct.
-                let (data, flags) = (event.data, event.flags);
-                if data.u64() == STOP_EVENT {
+            for (number, flags) in events.iter() {
+                if number == STOP_EVENT {
                     return Ok(self.ends.into_iter().map(LineEnd::into_counters).collect());
                 }
-                let index = data.u64() as usize;
+                let index = number as usize;
                 let end = &mut self.ends[index];
                 end.is_readable |= flags.intersects(EventFlags::IN | EventFlags::PRI);
                 end.has_notice |= flags.contains(EventFlags::PRI);
@@ -217,7 +217,7 @@ impl UartEngine {
     }
 
     /// Waits until something is due, or for an earlier event.
-    fn wait_for_events(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
+    fn wait_for_events(&mut self, events: &mut Events<MAX_EVENTS>) -> io::Result<()> {
         events.clear();
         let due = self.due.earliest();
         let now = self.clock.now();
@@ -227,13 +227,12 @@ impl UartEngine {
         let early = if due.ends_run { self.early_wake.lead_time(now) } else { Duration::ZERO };
         let until = Time(due.at.0.saturating_sub(early.as_nanos() as u64));
         if until > now {
-            let timeout = (due.at != Time::NEVER).then(|| timespec(until.since(now)));
-            // Not epoll's own timeout, which is in milliseconds on older kernels.
-            match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
+            // Not the timeout of the queue, which is in milliseconds on older kernels.
+            match poll(&mut [PollFd::new(&self.events, PollFlags::IN)], until.since(now)) {
                 Ok(0) => self.early_wake.record_wake(self.clock.now().since(until)),
                 Ok(_) => return self.poll_events(events),
                 Err(Errno::INTR) => return Ok(()),
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             }
         }
         if early > Duration::ZERO {
@@ -249,14 +248,10 @@ impl UartEngine {
     }
 
     /// Collects events without waiting.
-    fn poll_events(&self, events: &mut Vec<Event>) -> Result<(), Errno> {
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(events),
-            Some(&timespec(Duration::ZERO)),
-        ) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno),
+    fn poll_events(&self, events: &mut Events<MAX_EVENTS>) -> io::Result<()> {
+        match self.events.wait(events, Duration::ZERO) {
+            Ok(()) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -269,7 +264,7 @@ impl UartEngine {
     }
 
     /// Serves an end.
-    fn serve_end(&mut self, index: usize) -> Result<(), Errno> {
+    fn serve_end(&mut self, index: usize) -> io::Result<()> {
         if self.ends[index].retry_at <= self.clock.now() {
             self.write_program(index)?;
         }
@@ -281,19 +276,19 @@ impl UartEngine {
     }
 
     /// Reads the program's data as far as the line has room, and handles its flush requests.
-    fn read_program(&mut self, index: usize) -> Result<(), Errno> {
+    fn read_program(&mut self, index: usize) -> io::Result<()> {
         loop {
             let end = &mut self.ends[index];
             let room = end.wire.free_characters(&end.settings).min(READ_BUFFER_BYTES - 1);
             if !end.is_readable || (room == 0 && !end.has_notice) {
                 return Ok(());
             }
-            let length = match rustix::io::read(&end.pty.master, &mut self.buffer[..room + 1]) {
+            let length = match end.pty.read(&mut self.buffer[..room + 1]) {
                 Ok(length) => length,
                 Err(Errno::INTR) => continue,
                 // Reported by a master whose terminal is not open anywhere. We hold ours open.
                 Err(Errno::AGAIN | Errno::IO) => 0,
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             };
             let now = self.clock.now();
             // Data that arrives after a partial read triggers an event.
@@ -338,7 +333,7 @@ impl UartEngine {
     }
 
     /// Delivers the characters that are due on the line from an end.
-    fn deliver_characters(&mut self, index: usize) -> Result<(), Errno> {
+    fn deliver_characters(&mut self, index: usize) -> io::Result<()> {
         let other = self.ends[index].peer_index;
         if other != index && self.due.next_of(index).at != Time::NEVER {
             let end = &mut self.ends[other];
@@ -366,7 +361,7 @@ impl UartEngine {
     }
 
     /// Characters arrive at an end at time `at`.
-    fn receive_characters(&mut self, index: usize, at: Time) -> Result<(), Errno> {
+    fn receive_characters(&mut self, index: usize, at: Time) -> io::Result<()> {
         let mut arrived = std::mem::take(&mut self.arrived);
         if self.ends[index].settings.flow_control == FlowControl::XonXoff {
             let last = arrived.iter().rev().find(|character| matches!(**character, XON | XOFF));
@@ -382,14 +377,14 @@ impl UartEngine {
         let before = end.inbox.overruns;
         let mut rest = &arrived[..];
         while end.inbox.is_empty() && !rest.is_empty() {
-            match rustix::io::write(&end.pty.master, rest) {
+            match end.pty.write(rest) {
                 Ok(count) if count > 0 => rest = &rest[count..],
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(Errno::AGAIN) => {
                     self.watch_for_room(index, Waiting::Characters)?;
                     break;
                 }
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             }
         }
         let end = &mut self.ends[index];
@@ -403,18 +398,18 @@ impl UartEngine {
     }
 
     /// Writes waiting characters to the program.
-    fn write_program(&mut self, index: usize) -> Result<(), Errno> {
+    fn write_program(&mut self, index: usize) -> io::Result<()> {
         let end = &mut self.ends[index];
         loop {
             let waiting = end.inbox.front();
             if waiting.is_empty() {
                 break;
             }
-            match rustix::io::write(&end.pty.master, waiting) {
+            match end.pty.write(waiting) {
                 Ok(count) if count > 0 => end.inbox.remove_written(count),
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(Errno::AGAIN) => break,
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             }
         }
         let waiting = if end.inbox.is_empty() { Waiting::Nothing } else { Waiting::Characters };
@@ -423,14 +418,14 @@ impl UartEngine {
     }
 
     /// Enables events for free space in an end's terminal while characters wait for it.
-    fn watch_for_room(&mut self, index: usize, waiting: Waiting) -> Result<(), Errno> {
+    fn watch_for_room(&mut self, index: usize, waiting: Waiting) -> io::Result<()> {
         let for_room = waiting == Waiting::Characters;
         let end = &mut self.ends[index];
         let listened = end.retry_at != Time::NEVER;
         end.retry_at = if for_room { self.clock.now() + RETRY_INTERVAL } else { Time::NEVER };
         if listened != for_room {
             let flags = if for_room { WAKE_EVENTS | EventFlags::OUT } else { WAKE_EVENTS };
-            epoll::modify(&self.epoll, &end.pty.master, EventData::new_u64(index as u64), flags)?;
+            self.events.modify(&end.pty.master, index as u64, flags)?;
         }
         self.schedule_end(index);
         Ok(())
@@ -482,8 +477,4 @@ impl UartEngine {
         let held = end.is_xoff || self.ends[end.peer_index].inbox.stop_method == Some(StopMethod::HoldLine);
         self.ends[index].wire.set_held(held, at);
     }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }

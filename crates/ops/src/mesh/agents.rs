@@ -4,7 +4,6 @@
 //! reads nothing, or writes without end, blocks no other.
 
 use std::io::{BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -188,7 +187,7 @@ impl AgentProcess {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for the coordinator, which then ends its agents.
-        command.process_group(0);
+        linkgauge_system::in_own_group(&mut command);
         let mut child = command.spawn()?;
         let taken = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(mut input), Some(output), Some(errors)) = taken else {

@@ -1,13 +1,11 @@
 //! What a monitor does at an alarm: start a command, or post to a webhook. Each has the message as its input and ends in bounded
 //! time.
 
+use linkgauge_system as system;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Time for a command or for one attempt of a webhook, unless the action says otherwise.
 pub(crate) const DEFAULT_ACTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -181,7 +179,7 @@ fn run_command(words: &[String], message: &[u8], timeout: Duration) -> Result<()
     let not_run = |error| ActionError::NotRun { program: program.clone(), error };
     let mut command = Command::new(&program);
     command.args(words.iter().skip(1)).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let running = command.process_group(0).spawn().and_then(|child| Running::new(child, message));
+    let running = system::in_own_group(&mut command).spawn().and_then(|child| Running::new(child, message));
     let mut running = running.map_err(not_run)?;
     match running.end_within(timeout).map_err(not_run)? {
         Some(status) if status.success() => Ok(()),
@@ -203,10 +201,10 @@ impl<'a> Running<'a> {
     pub fn new(mut child: Child, message: &'a [u8]) -> io::Result<Running<'a>> {
         let (input, errors) = (child.stdin.take(), child.stderr.take());
         if let Some(input) = &input {
-            rustix::io::ioctl_fionbio(input, true)?;
+            system::set_nonblocking(input)?;
         }
         if let Some(errors) = &errors {
-            rustix::io::ioctl_fionbio(errors, true)?;
+            system::set_nonblocking(errors)?;
         }
         Ok(Running { child, input, errors, message, said: Vec::new() })
     }
@@ -222,7 +220,7 @@ impl<'a> Running<'a> {
                 return Ok(ended);
             }
             if Instant::now() >= until {
-                let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+                system::kill_group(&self.child);
                 self.child.wait()?;
                 return Ok(None);
             }

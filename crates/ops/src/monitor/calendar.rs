@@ -6,8 +6,6 @@ use std::time::Duration;
 use jiff::civil::Time as CivilTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use rustix::time::{ClockId, clock_gettime};
-
 use linkgauge_model::clock::{Clock, Time, wall_clock_date};
 
 /// Length of a slice of probes. Slices end at multiples of it on the wall clock; alarms are evaluated after each.
@@ -84,8 +82,7 @@ impl Calendar {
                 ClockSnapshot { monotonic, wall, suspended }
             }
             Clock::System => {
-                let boot = clock_gettime(ClockId::Boottime);
-                let boot = Time(boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64);
+                let boot = Time(linkgauge_system::monotonic_ns_with_sleep());
                 ClockSnapshot { monotonic, wall: wall_clock_date(), suspended: boot.since(monotonic) }
             }
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::bench::{FILE, MAX_BLOCKS, SEED, TwinCaseError, loses_messages};
 use super::parts::{link_shapes, logger_config, transfer_costs};
 use crate::study::{DeviceServerTwin, PlannedCase, TwinModel};
-use linkgauge_engine::link::serial_line::SerialSettings;
+use linkgauge_engine::link::Dialer;
+use linkgauge_engine::link::serial_line::{self, SerialSettings};
 use linkgauge_engine::link::shaped::Shape;
-use linkgauge_engine::link::{Dialer, tty};
 use linkgauge_engine::protocol::pakbus::value::LoggerTime;
 use linkgauge_engine::serve::Server;
 use linkgauge_lab::device_server::{DeviceServer, DeviceServerOptions};
@@ -193,7 +193,7 @@ impl RealBench<'_> {
         let uarts = LabUarts::start(&UartOptions { ports, delivery, ..UartOptions::default() })?;
         let line = SerialSettings { baud: case.point.value, ..SerialSettings::default() };
         let endpoints: Result<Vec<Endpoint>, _> =
-            uarts.paths().iter().map(|path| tty::endpoint(path, &line)).collect();
+            uarts.paths().iter().map(|path| serial_line::port_endpoint(path, &line)).collect();
         self.running.insert(0, Box::new(uarts));
         Ok(endpoints?)
     }

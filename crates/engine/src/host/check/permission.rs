@@ -1,7 +1,5 @@
 //! Checks of this process's permissions.
 
-use rustix::process::{Resource, getrlimit};
-
 use super::Check;
 use crate::host::permissions::{CAPABILITIES, ProcessRights, RAISE_FILE_LIMIT_COMMAND};
 use crate::host::read;
@@ -38,7 +36,7 @@ fn shell_quoted(path: &str) -> String {
 }
 
 pub(super) fn real_time() -> Check {
-    let limit = getrlimit(Resource::Rtprio).current;
+    let limit = linkgauge_system::max_real_time_priority();
     judge_real_time(ProcessRights::read().as_ref(), limit)
 }
 
@@ -66,7 +64,7 @@ const RESERVED_FILES: u64 = 24;
 const MIN_OPEN_FILES: u64 = 1024;
 
 pub(super) fn open_files() -> Check {
-    judge_open_files(getrlimit(Resource::Nofile).maximum)
+    judge_open_files(linkgauge_system::open_file_limits()[1])
 }
 
 /// Uses the hard limit: every command that opens links raises its soft limit to it.

@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde_json::Value;
 use socket2::Socket;
 
 use super::{BluetoothAddress, BluetoothProtocol, adapter_address, list_adapters, open_socket};
 use crate::link::Facts;
-use linkgauge_system as system;
+use linkgauge_system::{self as system, Blocking};
 
 /// A controller replies within milliseconds.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -67,9 +66,9 @@ fn read_rssi(socket: &Socket, handle: u16) -> Option<i8> {
         .ok()?;
     let ([low, high], [first, second]) = (OPCODE_READ_RSSI.to_le_bytes(), handle.to_le_bytes());
     let command = [PACKET_COMMAND, low, high, READ_RSSI_PARAMETER_BYTES, first, second];
-    send(socket, &command, SendFlags::empty()).ok()?;
+    system::send(socket, &command, Blocking::Allowed).ok()?;
     let mut event = [0; MAX_EVENT_BYTES];
-    let (length, _) = recv(socket, &mut event[..], RecvFlags::empty()).ok()?;
+    let length = system::receive(socket, &mut event, Blocking::Allowed).ok()?;
     parse_rssi(&event[..length], handle)
 }
 

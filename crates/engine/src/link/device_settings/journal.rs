@@ -4,17 +4,14 @@
 //! lock on it; a journal without a lock was left by processes that were killed. Root restores what a journal says. So journals
 //! lie in a folder that only this user can write, whatever the folders above it allow, and each of them is checked as well.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags, open, openat, unlinkat};
-
 use super::{DeviceSetting, SettingError, apply, setting_error};
 use crate::host::read;
-use linkgauge_system::Errno;
+use linkgauge_system::{Folder, OpenError, Ownership, create_private_folders, effective_user};
 
 /// The folder of the journals, beside the saved runs.
 const FOLDER_NAME: &str = "restore";
@@ -30,7 +27,7 @@ const FOLDER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub struct RestoreFolder {
     path: PathBuf,
     /// The lock ends when it is closed.
-    folder: File,
+    folder: Folder,
     /// Root of the file system with the settings.
     root: PathBuf,
 }
@@ -43,11 +40,10 @@ impl RestoreFolder {
     /// The folder cannot be created, other users can write it, or another process keeps it for too long.
     pub fn open(data: &Path, root: &Path) -> Result<RestoreFolder, SettingError> {
         let path = data.join(FOLDER_NAME);
-        let created = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        created.map_err(journal_error("create", &path))?;
+        create_private_folders(&path).map_err(journal_error("create", &path))?;
         let folder = open_folder(&path)?;
         let deadline = Instant::now() + FOLDER_TIMEOUT;
-        while folder.try_lock().is_err() {
+        while folder.file().try_lock().is_err() {
             if Instant::now() > deadline {
                 return Err(journal_error("lock", &path)(io::ErrorKind::TimedOut.into()));
             }
@@ -79,9 +75,8 @@ impl RestoreFolder {
         let earlier: Vec<DeviceSetting> = wanted.iter().map(read).collect::<Result<_, _>>()?;
         let name = format!("{JOURNAL_PREFIX}{}-{:08x}.json", std::process::id(), fastrand::u32(..));
         let path = self.path.join(&name);
-        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.folder, &name, how, Mode::RUSR | Mode::WUSR);
-        let mut file = File::from(file.map_err(|errno| journal_error("create", &path)(errno.into()))?);
+        let file = self.folder.create_private_file(&name);
+        let mut file = file.map_err(journal_error("create", &path))?;
         let json = serde_json::to_vec(&earlier).expect("names and texts are JSON");
         let written = file.lock_shared().and_then(|()| file.write_all(&json)).and_then(|()| file.sync_all());
         written.map_err(journal_error("write", &path))?;
@@ -122,7 +117,7 @@ pub struct ChangeJournal {
 
 /// The duty to restore the settings of a journal.
 pub struct RestoreDuty {
-    folder: File,
+    folder: Folder,
     path: PathBuf,
     file: File,
     root: PathBuf,
@@ -143,17 +138,16 @@ impl RestoreDuty {
     }
 
     /// Opens a journal; `None` if it was removed meanwhile.
-    fn open(folder: File, path: PathBuf, root: &Path) -> Result<Option<RestoreDuty>, SettingError> {
-        // Opening a pipe or a device has no effect and does not wait.
-        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match openat(&folder, path.file_name().unwrap_or_default(), how, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(not_private(&path, "it is a symbolic link", REMOVE)),
-            Err(errno) => return Err(journal_error("open", &path)(errno.into())),
+    fn open(folder: Folder, path: PathBuf, root: &Path) -> Result<Option<RestoreDuty>, SettingError> {
+        let file = match folder.open_file(path.file_name().unwrap_or_default()) {
+            Ok(file) => file,
+            Err(OpenError::NotFound) => return Ok(None),
+            Err(OpenError::Link) => return Err(not_private(&path, "it is a symbolic link", REMOVE)),
+            Err(OpenError::NotAFolder) => return Err(not_private(&path, "its folder is none", REMOVE)),
+            Err(OpenError::Other(error)) => return Err(journal_error("open", &path)(error)),
         };
         let facts = file.metadata().map_err(journal_error("open", &path))?;
-        match facts.nlink() {
+        match Ownership::of(&facts).names {
             0 => return Ok(None),
             1 if facts.is_file() => check_private(&facts, &path, REMOVE)?,
             _ => return Err(not_private(&path, "it is not a file with one name", REMOVE)),
@@ -184,34 +178,37 @@ impl RestoreDuty {
         let mut earlier = self.read()?;
         earlier.retain(|setting| setting.place.read(&self.root).is_some());
         apply(&self.root, &earlier)?;
-        let removed = unlinkat(&self.folder, self.path.file_name().unwrap_or_default(), AtFlags::empty());
-        removed.map_err(|errno| journal_error("remove", &self.path)(errno.into()))
+        let removed = self.folder.remove_file(self.path.file_name().unwrap_or_default());
+        removed.map_err(journal_error("remove", &self.path))
     }
 }
 
 const REMOVE: &str = "Remove it";
 
 /// Opens the folder of the journals, which no other user can have written.
-fn open_folder(path: &Path) -> Result<File, SettingError> {
-    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = match open(path, how, Mode::empty()) {
-        Ok(folder) => File::from(folder),
-        Err(Errno::LOOP | Errno::NOTDIR) => return Err(not_private(path, "it is not a folder", REMOVE)),
-        Err(errno) => return Err(journal_error("open", path)(errno.into())),
+fn open_folder(path: &Path) -> Result<Folder, SettingError> {
+    let folder = match Folder::open(path) {
+        Ok(folder) => folder,
+        Err(OpenError::Link | OpenError::NotAFolder) => {
+            return Err(not_private(path, "it is not a folder", REMOVE));
+        }
+        Err(OpenError::NotFound) => return Err(journal_error("open", path)(io::ErrorKind::NotFound.into())),
+        Err(OpenError::Other(error)) => return Err(journal_error("open", path)(error)),
     };
-    let facts = folder.metadata().map_err(journal_error("open", path))?;
+    let facts = folder.file().metadata().map_err(journal_error("open", path))?;
     check_private(&facts, path, "Remove it with its content")?;
     Ok(folder)
 }
 
 /// Whether only this user can have written a file.
 fn check_private(facts: &fs::Metadata, path: &Path, remedy: &'static str) -> Result<(), SettingError> {
-    if facts.uid() != rustix::process::geteuid().as_raw() {
+    let ownership = Ownership::of(facts);
+    if ownership.user != effective_user() {
         return Err(not_private(path, "it belongs to another user", remedy));
     }
-    match facts.mode() & 0o077 {
-        0 => Ok(()),
-        _ => Err(not_private(path, "other users have rights to it", remedy)),
+    match ownership.is_private() {
+        true => Ok(()),
+        false => Err(not_private(path, "other users have rights to it", remedy)),
     }
 }
 

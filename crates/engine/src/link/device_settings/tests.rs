@@ -177,7 +177,7 @@ fn a_journal_that_others_can_have_written_is_left_alone() {
         rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     });
     insta::assert_snapshot!(pipe, @"/data/restore/restore-1-1.json: it is not a file with one name");
-    if rustix::process::geteuid().is_root() {
+    if linkgauge_system::effective_user() == 0 {
         let foreign = refused(&|_, path| std::os::unix::fs::chown(path, Some(65_534), None).unwrap());
         insta::assert_snapshot!(foreign, @"/data/restore/restore-1-1.json: it belongs to another user");
     }
@@ -200,7 +200,7 @@ fn a_folder_that_others_can_write_is_not_used() {
         symlink(system.root().join("elsewhere"), system.journals()).unwrap();
     });
     insta::assert_snapshot!(linked, @"/data/restore: it is not a folder, so the journals of device settings there are not used. Remove it");
-    if rustix::process::geteuid().is_root() {
+    if linkgauge_system::effective_user() == 0 {
         let foreign =
             refused(&|system| std::os::unix::fs::chown(system.journals(), Some(65_534), None).unwrap());
         insta::assert_snapshot!(foreign, @"/data/restore: it belongs to another user, so the journals of device settings there are not used. Remove it with its content");

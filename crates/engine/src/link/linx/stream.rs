@@ -17,7 +17,7 @@ use super::tcp_cm::{
 use super::{ConnectionRole, DisconnectReason};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{PollFd, PollFlags};
+use linkgauge_system::{Blocking, PollFd, PollFlags, receive};
 
 /// Buffer for at least one message while another is in flight; also the limit of one system call.
 const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + MAX_MESSAGE_BYTES);
@@ -311,10 +311,7 @@ impl CarrierControl for StreamControl {
             if left.is_zero() || !self.is_readable(left) {
                 break;
             }
-            if !matches!(
-                rustix::net::recv(&self.socket, &mut rest, rustix::net::RecvFlags::empty()),
-                Ok((1.., _))
-            ) {
+            if !matches!(receive(&self.socket, &mut rest, Blocking::Allowed), Ok(1..)) {
                 break;
             }
         }

@@ -8,7 +8,7 @@ use socket2::Type;
 use super::{ServiceName, TipcPort, open_socket, service_address};
 use crate::link::Fault;
 use linkgauge_model::units::format_duration;
-use linkgauge_system::{self as system, Errno};
+use linkgauge_system::{self as system, Blocking, Errno};
 
 /// Address of the server (`TIPC_TOP_SRV` of linux/tipc.h).
 const TOPOLOGY_SERVICE: ServiceName = ServiceName { service_type: 1, instance: 1 };
@@ -51,8 +51,8 @@ pub(crate) fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort
     let max_wait = within.saturating_add(Duration::from_secs(1));
     server.set_read_timeout(Some(max_wait)).map_err(Fault::system("set a timeout"))?;
     let mut buffer = [0; 64];
-    let event = match rustix::net::recv(&server, &mut buffer, rustix::net::RecvFlags::empty()) {
-        Ok((length, _)) => parse_event(&buffer[..length]).flatten(),
+    let event = match system::receive(&server, &mut buffer, Blocking::Allowed) {
+        Ok(length) => parse_event(&buffer[..length]).flatten(),
         Err(Errno::AGAIN | Errno::INTR) => None,
         Err(errno) => return Err(Fault::system("wait for a name")(io::Error::from(errno))),
     };
