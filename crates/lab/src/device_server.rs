@@ -172,7 +172,7 @@ pub struct PortCounters {
 /// A running device server; stops when it is dropped.
 pub struct DeviceServer {
     endpoints: Vec<Endpoint>,
-    ports: Vec<Arc<SerialPort>>,
+    ports: Vec<Arc<ServedPort>>,
     state: Arc<DeviceServerState>,
     events: Receiver<DeviceServerEvent>,
     port_threads: Vec<Arc<PortThread>>,
@@ -232,7 +232,7 @@ impl DeviceServer {
         for ((serial, line), listener) in options.serial_ports.iter().zip(lines).zip(listeners) {
             server.endpoints.push(listener.endpoint());
             let configured = serial_line::settings_of(serial)?;
-            let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
+            let port = ServedPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
             let port_listener =
                 server.start_port(&port, line, listener).map_err(|fault| LinkError::new(serial, fault))?;
             port_listeners.push(port_listener);
@@ -264,7 +264,7 @@ impl DeviceServer {
     /// Starts to read the line of a port; returns what accepts its clients.
     fn start_port(
         &mut self,
-        port: &Arc<SerialPort>,
+        port: &Arc<ServedPort>,
         mut line: Box<dyn Link>,
         listener: Box<dyn Listener>,
     ) -> Result<PortListener, Fault> {
@@ -376,7 +376,7 @@ fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 }
 
 /// A serial port of the box and its clients.
-struct SerialPort {
+struct ServedPort {
     /// Counts from 1.
     number: usize,
     /// The settings while no client has changed them.
@@ -395,14 +395,14 @@ struct SerialPort {
     purged: AtomicBool,
 }
 
-impl SerialPort {
+impl ServedPort {
     pub fn new(
         number: usize,
         configured: SerialSettings,
         controlled: bool,
         common: &Arc<DeviceServerState>,
-    ) -> Arc<SerialPort> {
-        Arc::new(SerialPort {
+    ) -> Arc<ServedPort> {
+        Arc::new(ServedPort {
             number,
             configured,
             is_controllable: controlled,

@@ -9,7 +9,7 @@ use super::client::{ClientEncoding, PortClient};
 use super::control::ControlSession;
 use super::session::Session;
 use super::threads::{PortMember, PortThread};
-use super::{BusyPolicy, DeviceServerEvent, DeviceServerState, SerialPort, spawn_thread};
+use super::{BusyPolicy, DeviceServerEvent, DeviceServerState, ServedPort, spawn_thread};
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::{Admission, Fault, Link, Listener};
 use linkgauge_model::clock::Time;
@@ -45,7 +45,7 @@ struct WaitingClient {
 
 /// The listener of a port and the clients that it has admitted.
 pub(crate) struct PortListener {
-    port: Arc<SerialPort>,
+    port: Arc<ServedPort>,
     listener: Box<dyn Listener>,
     /// The handle of the line that sessions get theirs from.
     line: Box<dyn Link>,
@@ -106,7 +106,7 @@ pub(crate) fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -
 
 impl PortListener {
     pub fn new(
-        port: &Arc<SerialPort>,
+        port: &Arc<ServedPort>,
         listener: Box<dyn Listener>,
         line: Box<dyn Link>,
         thread: &Arc<PortThread>,
@@ -195,7 +195,7 @@ impl PortListener {
     }
 }
 
-impl SerialPort {
+impl ServedPort {
     fn register_client(&self, client: &Arc<PortClient>) {
         let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         clients.push(client.clone());

@@ -7,7 +7,7 @@ use std::sync::atomic::{
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::SerialPort;
+use super::ServedPort;
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::{Fault, Link, rfc2217};
 
@@ -169,7 +169,7 @@ impl PortClient {
     }
 
     /// Sends control sequences, however slow the client is, unless it disconnects or the port closes.
-    pub(crate) fn send_control(&self, bytes: &[u8], port: &SerialPort) {
+    pub(crate) fn send_control(&self, bytes: &[u8], port: &ServedPort) {
         if bytes.is_empty() {
             return;
         }

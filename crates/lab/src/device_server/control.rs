@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::SerialPort;
+use super::ServedPort;
 use super::client::{PortClient, STALL_TIMEOUT, SessionEnd};
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::rfc2217::PortServer;
@@ -32,7 +32,7 @@ impl ControlSession {
     pub(crate) fn start(
         line: &mut dyn Link,
         client: &PortClient,
-        port: &SerialPort,
+        port: &ServedPort,
     ) -> Result<ControlSession, Fault> {
         let mut line = DrainingPort { line, client: None, port };
         let mut server = PortServer::new(line.settings()?, TOOL);
@@ -51,7 +51,7 @@ impl ControlSession {
         mut bytes: &[u8],
         line: &mut dyn Link,
         client: &PortClient,
-        port: &SerialPort,
+        port: &ServedPort,
         mut write: impl FnMut(&mut dyn Link, &[u8]) -> Result<(), SessionEnd>,
     ) -> Result<(), SessionEnd> {
         while !bytes.is_empty() {
@@ -74,7 +74,7 @@ impl ControlSession {
         now: Time,
         line: &mut dyn Link,
         client: &PortClient,
-        port: &SerialPort,
+        port: &ServedPort,
     ) {
         if now < self.next_report {
             return;
@@ -93,7 +93,7 @@ impl ControlSession {
 }
 
 /// Restores the port's settings and outputs after the line has sent its data.
-pub(crate) fn restore_port(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
+pub(crate) fn restore_port(line: &mut dyn Link, port: &ServedPort) -> Result<(), Fault> {
     let mut line = DrainingPort { line, client: None, port };
     if line.settings()? != port.configured {
         line.configure(&port.configured)?;
@@ -108,7 +108,7 @@ struct DrainingPort<'a> {
     line: &'a mut dyn Link,
     /// The client that makes the change.
     client: Option<&'a PortClient>,
-    port: &'a SerialPort,
+    port: &'a ServedPort,
 }
 
 impl DrainingPort<'_> {

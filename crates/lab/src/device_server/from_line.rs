@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::packing::{Packer, PackingRules};
 use super::client::{POLL_INTERVAL, PortClient};
 use super::processor::Transfer;
-use super::{DeviceServerEvent, SerialPort};
+use super::{DeviceServerEvent, ServedPort};
 use linkgauge_engine::link::party::{Party, Step};
 use linkgauge_engine::link::{Batch, Fault, Link};
 use linkgauge_model::clock::Time;
@@ -38,7 +38,7 @@ enum LineState {
 
 /// The party on the line of a port.
 pub(crate) struct FromLine {
-    port: Arc<SerialPort>,
+    port: Arc<ServedPort>,
     /// Another handle of the line, for its counters.
     line: Box<dyn Link>,
     state: LineState,
@@ -57,7 +57,7 @@ pub(crate) struct FromLine {
 
 impl FromLine {
     /// For the line of a port; `line` is a handle of its own.
-    pub fn new(port: Arc<SerialPort>, line: Box<dyn Link>) -> FromLine {
+    pub fn new(port: Arc<ServedPort>, line: Box<dyn Link>) -> FromLine {
         let character = port.line_feed().line_time(1);
         let packer = Packer::new(&port.packing_rules(character));
         FromLine {
@@ -212,7 +212,7 @@ impl Party for FromLine {
     }
 }
 
-impl SerialPort {
+impl ServedPort {
     /// The rules of the options, or those of a box that moves blocks: a block is sent when it is full, or when the line is
     /// idle.
     fn packing_rules(&self, character: Duration) -> PackingRules {

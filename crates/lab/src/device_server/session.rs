@@ -8,7 +8,7 @@ use super::client::{PortClient, STALL_TIMEOUT, SessionEnd};
 use super::line_feed::LineFeed;
 use super::processor::Transfer;
 use super::to_line::RECEIVE_BUFFER_BYTES;
-use super::{DeviceServerEvent, SerialPort};
+use super::{DeviceServerEvent, ServedPort};
 use linkgauge_engine::link::party::{Party, Step};
 use linkgauge_engine::link::{Batch, Fault, Link};
 use linkgauge_model::clock::Time;
@@ -35,7 +35,7 @@ enum SessionState {
 
 /// The party on the link of a client.
 pub(crate) struct Session {
-    port: Arc<SerialPort>,
+    port: Arc<ServedPort>,
     client: Arc<PortClient>,
     line: Box<dyn Link>,
     state: SessionState,
@@ -54,7 +54,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session of this client; `line` is a handle of its own.
-    pub fn new(port: &Arc<SerialPort>, client: &Arc<PortClient>, line: Box<dyn Link>) -> Session {
+    pub fn new(port: &Arc<ServedPort>, client: &Arc<PortClient>, line: Box<dyn Link>) -> Session {
         let processor = &port.state.processor;
         processor.open_session();
         let (feed, block_bytes) = (port.line_feed(), processor.costs().block_bytes);

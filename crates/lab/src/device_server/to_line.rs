@@ -8,14 +8,14 @@ use super::client::{PortClient, STALL_TIMEOUT, SessionEnd, send_all};
 use super::control::{ControlSession, restore_port};
 use super::line_feed::LineFeed;
 use super::processor::Transfer;
-use super::{DeviceServerEvent, SerialPort};
+use super::{DeviceServerEvent, ServedPort};
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::{Fault, Link};
 
 /// Room for what a client sends at once. The client's own system holds the rest, so this adds no queue to speak of.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4096;
 
-impl SerialPort {
+impl ServedPort {
     /// Runs a session to its end.
     pub(crate) fn serve_client(
         &self,

@@ -37,7 +37,7 @@ enum AgentEvent {
     Ended(String),
 }
 
-type Events = SyncSender<(usize, AgentEvent)>;
+type EventSender = SyncSender<(usize, AgentEvent)>;
 
 /// The running agents.
 pub struct Agents {
@@ -182,7 +182,7 @@ impl AgentProcess {
         host: usize,
         program: &Path,
         words: &[String],
-        events: &Events,
+        events: &EventSender,
     ) -> std::io::Result<AgentProcess> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -217,7 +217,7 @@ impl AgentProcess {
 }
 
 /// Passes the answers on until they end. Returns why they ended.
-fn read_answers(host: usize, output: impl Read, events: &Events) -> String {
+fn read_answers(host: usize, output: impl Read, events: &EventSender) -> String {
     let mut output = BufReader::new(output);
     let (mut greeting, mut has_answered) = (0, false);
     loop {
