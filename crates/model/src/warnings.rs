@@ -215,15 +215,14 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
                   ask, also the expected reply and its end"
         }
     };
-    (figures.byte_errors.corrupt_bytes > 0 || figures.counts.corrupt_messages > 0).then(|| {
+    let counts = [(figures.byte_errors.corrupt_bytes, "byte"), (figures.counts.corrupt_messages, "message")];
+    let what: Vec<String> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, of)| format_plural(*count, of)).collect();
+    let what = what.join(" and ");
+    (!what.is_empty()).then(|| {
         Warning::new(
             WarningCode::Corrupt,
-            format!(
-                "{} and {} arrived changed{}",
-                format_plural(figures.byte_errors.corrupt_bytes, "byte"),
-                format_plural(figures.counts.corrupt_messages, "message"),
-                first_defect(case, &[DefectKind::Changed])
-            ),
+            format!("{what} arrived changed{}", first_defect(case, &[DefectKind::Changed])),
             remedy,
         )
     })

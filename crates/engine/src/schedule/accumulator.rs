@@ -342,6 +342,9 @@ impl CaseAccumulator {
             && self.repetitions.len() == self.repeat as usize;
         let under_load = self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits));
         let mut figures = self.total_figures();
+        if !self.failures.is_empty() {
+            forget_rates_of_a_moment(&mut figures.delivery);
+        }
         // Where no other connection has probes, those of the load are compared with the idle link.
         figures.added_latency = self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)));
         self.set_intervals(&mut figures);
@@ -524,6 +527,23 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
         ..all.delivery
     };
     all
+}
+
+/// A shorter time shows the filling of buffers and no rate.
+const MIN_RATE_TIME_NS: f64 = 1e8;
+
+/// Leaves out the rates of a transfer that broke off at once.
+fn forget_rates_of_a_moment(delivery: &mut Delivery) {
+    let is_moment = |bytes: Option<u64>, rate: Option<f64>| {
+        bytes.zip(rate).is_some_and(|(bytes, rate)| (bytes as f64 * 8e9) < rate * MIN_RATE_TIME_NS)
+    };
+    if is_moment(delivery.delivered_bytes, delivery.throughput_bps) {
+        (delivery.throughput_bps, delivery.messages_per_second, delivery.line_rate_percent) =
+            (None, None, None);
+    }
+    if is_moment(delivery.delivered_reverse_bytes, delivery.throughput_reverse_bps) {
+        delivery.throughput_reverse_bps = None;
+    }
 }
 
 /// Placement of both programs, wait mode and host load.

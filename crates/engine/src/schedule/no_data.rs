@@ -47,9 +47,11 @@ fn reason(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option
         let within = within.map_or(String::new(), |time| format!(" within the measured {time}"));
         return Some(format!("{endpoint}: nothing was sent or received{within}: use a longer --time"));
     }
-    if figures.counts.corrupt_messages + figures.counts.early > 0 {
-        let (strange, protocol) =
-            (figures.counts.corrupt_messages + figures.counts.early, case.protocol.name);
+    let (strange, strange_bytes) =
+        (figures.counts.corrupt_messages + figures.counts.early, figures.byte_errors.corrupt_bytes);
+    if strange + strange_bytes > 0 {
+        let strange = if strange > 0 { strange.to_string() } else { format_plural(strange_bytes, "byte") };
+        let protocol = case.protocol.name;
         let (none, other) = match case.receives() {
             true => ("arrived", "do not belong to them"),
             false => ("got a reply", "are not replies"),

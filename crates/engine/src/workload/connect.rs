@@ -109,6 +109,8 @@ impl Connector {
         } else {
             self.silence.on_loss();
             self.recorder.record_loss(now);
+            // The rate is that of the whole time: an attempt that fails takes longest.
+            self.recorder.last_instant = Some(now);
             self.recorder.record_missed_frame(sequence, intended);
         }
     }

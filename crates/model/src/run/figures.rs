@@ -92,8 +92,12 @@ impl Figures {
         self.counts.received > 0 || delivered.into_iter().flatten().any(|bytes| bytes > 0)
     }
 
-    /// Share of the messages that were lost (0 to 1). `None` if nothing was sent or the receiver did not report.
+    /// Share of the messages that were lost (0 to 1), in a loop over a stream that of the bytes. `None` if nothing was sent or the
+    /// receiver did not report.
     pub fn loss_share(&self) -> Option<f64> {
+        if let (lost @ 1.., Some(returned)) = (self.byte_errors.lost_bytes, self.delivery.delivered_bytes) {
+            return Some(lost as f64 / (lost + returned) as f64);
+        }
         let MessageCounts { sent, received, lost, .. } = self.counts;
         let without_report = self.counts.losses_unknown
             || received + lost == 0

@@ -66,6 +66,9 @@ impl Recorder {
     /// The figures of a request and reply workload. `late` holds the limits of the shares.
     pub fn latency_figures(&self, late: &[Duration]) -> Figures {
         let counts = &self.counts;
+        // Where most replies contradict themselves, the others fit by chance.
+        let is_credible = 2 * counts.corrupt_messages <= counts.received;
+        let ways = self.one_way_delays.as_ref().filter(|_| is_credible);
         let mut figures = Figures {
             counts: counts.messages(),
             byte_errors: ByteErrors { corrupt_bytes: counts.corrupt_bytes, ..ByteErrors::default() },
@@ -73,8 +76,8 @@ impl Recorder {
             requests: self.transfer_counts.as_ref().map(|transfer| transfer.requests),
             records: self.transfer_counts.as_ref().and_then(|transfer| transfer.records.clone()),
             histogram_hdr_v2: self.service_times.encoded_histogram().map(|bytes| STANDARD.encode(bytes)),
-            remote_clock: self.one_way_delays.as_ref().and_then(|ways| ways.remote_clock()),
-            one_way: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
+            remote_clock: ways.and_then(|ways| ways.remote_clock()),
+            one_way: ways.and_then(|ways| ways.figures(counts)),
             stages: self.stages.as_ref().map(|stages| stages.figures()),
             ..Figures::default()
         };

@@ -40,8 +40,10 @@ const MAX_WRAPPED: f64 = 16_777_216.0;
 /// Share by which the datagrams that the receiver expected may exceed those that the sender counted.
 const MAX_EXCESS: f64 = 0.01;
 
-/// Bytes by which the receiver's count may exceed the sender's: each ends its count at a time of its own.
+/// Bytes, and share, by which the receiver's count may exceed the sender's besides a block of each stream: each ends its count at a
+/// time of its own.
 const MAX_EXCESS_BYTES: f64 = (4 << 20) as f64;
+const MAX_EXCESS_SHARE: f64 = 0.1;
 
 /// Share by which a rate may differ from bytes ÷ time.
 const MAX_RATE_ERROR: f64 = 0.02;
@@ -141,8 +143,10 @@ pub(super) struct DirectionSums {
     pub(super) knows_sent: bool,
     /// The file omits a time at the start.
     pub(super) omits_start: bool,
-    /// Payload bytes of one datagram.
+    /// Payload bytes of one datagram, or of one write.
     pub(super) datagram_bytes: u64,
+    /// The streams in this direction.
+    pub(super) streams: u64,
 }
 
 /// Datagrams of a direction.
@@ -258,7 +262,10 @@ impl DirectionSums {
     fn excess(&self, received: &PacketSum) -> Option<String> {
         let sent = self.sent.as_ref().filter(|_| self.knows_sent && !self.omits_start)?.bytes?;
         let received = received.bytes?;
-        let most = sent as f64 * (1.0 + MAX_EXCESS) + MAX_EXCESS_BYTES;
+        let sent_bytes = sent as f64;
+        let late =
+            MAX_EXCESS_BYTES.min(MAX_EXCESS_SHARE * sent_bytes) + (self.streams * self.datagram_bytes) as f64;
+        let most = sent_bytes * (1.0 + MAX_EXCESS) + late;
         (sent > 0 && received as f64 > most)
             .then(|| format!("{received} bytes received of {sent} sent, so the delivered data is left out"))
     }
@@ -346,6 +353,22 @@ mod tests {
             knows_sent: true,
             omits_start: false,
             datagram_bytes: 1000,
+            streams: 1,
+        }
+    }
+
+    #[test]
+    fn no_more_arrives_than_was_sent() {
+        let bytes =
+            |bytes: u64| PacketSum { packets: None, lost_packets: None, ..packet_sum(bytes, 0.0, 0.0) };
+        let of =
+            |sent: u64, received: u64| direction_sums(&bytes(sent), Some(&bytes(received))).result().unwrap();
+        // The receiver may count a block that the sender did not, and what arrives late.
+        assert_eq!(of(1_000_000, 1_100_000).delivered_bytes, Some(1_100_000));
+        for (sent, received) in [(1_000_000, 2_000_000), (1_000_000_000, 1_100_000_000)] {
+            let way = of(sent, received);
+            assert_eq!((way.delivered_bytes, way.throughput_bps), (None, None));
+            assert!(way.impossible.unwrap().contains("bytes received of"));
         }
     }
 

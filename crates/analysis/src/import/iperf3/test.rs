@@ -236,6 +236,7 @@ impl TestDocument {
                 intervals,
                 omits_start: self.omits_start(),
                 datagram_bytes: self.message_bytes().into(),
+                streams: self.streams().into(),
             };
             sums.result()
         };

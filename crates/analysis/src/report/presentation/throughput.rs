@@ -169,7 +169,8 @@ const MIN_STATED_DRAIN_NS: u64 = 1_000_000_000;
 /// `; the queue drained for 7.20 s after the last byte was sent`, where it took long.
 fn drain_text(case: &CaseResult) -> String {
     let counts = &case.figures.counts;
-    let has_rest = counts.sent > counts.received.saturating_add(counts.lost + u64::from(case.parallel));
+    let has_rest = !case.failures.is_empty()
+        || counts.sent > counts.received.saturating_add(counts.lost + u64::from(case.parallel));
     let end = if has_rest { " and was not empty then" } else { "" };
     let drain = case.figures.delivery.drain_ns.filter(|drain_ns| *drain_ns >= MIN_STATED_DRAIN_NS);
     drain.map_or(String::new(), |drain_ns| {

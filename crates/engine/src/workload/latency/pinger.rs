@@ -114,6 +114,8 @@ pub struct Pinger {
     is_refused: bool,
     /// No further request is due.
     is_over: bool,
+    /// Bytes that arrived after the last reply.
+    stray_bytes: u64,
     /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
     unanswered: Option<u64>,
     /// Absent where a further measurement follows, or other connections show more.
@@ -185,6 +187,7 @@ impl Pinger {
             is_over: false,
             batch: new_batch(load, caps),
             // Without a time limit each request would take a full timeout.
+            stray_bytes: 0,
             unanswered: (caps.is_serial_device()
                 || window.max_outstanding == 1 && load.stop.time_ns.is_none())
             .then_some(0),
@@ -266,6 +269,7 @@ impl Pinger {
             return;
         };
         let RequestSlot { number, intended, sent, state, is_measured, period, .. } = *slot;
+        self.stray_bytes = 0;
         let sequence = slot.sequence();
         let sample = Sample { sequence, intended, sent, received: now };
         let reordered = self.window.is_overtaken(number);
@@ -457,6 +461,7 @@ impl Party for Pinger {
             stages.on_received();
         }
         for message in batch.messages() {
+            self.stray_bytes += message.len() as u64;
             let mut data = message;
             while !data.is_empty() {
                 let Range { start, end } = self.window.outstanding();
@@ -532,6 +537,11 @@ impl Party for Pinger {
 
     fn on_ended(&mut self, _cost: PartyCost) {
         self.record_pending();
+        if self.recorder.counts.received == 0 {
+            // Also those of the warm-up, which had no reply either.
+            let corrupt_bytes = &mut self.recorder.counts.corrupt_bytes;
+            *corrupt_bytes = self.stray_bytes.max(*corrupt_bytes);
+        }
         if let Some(common_time) = self.codec.common_time() {
             self.recorder.use_common_time(common_time);
         }

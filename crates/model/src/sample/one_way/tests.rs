@@ -1,6 +1,9 @@
 //! One-way delays between clocks that differ, drift, are set, or follow common time.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::sample::{RecordedTimes, Recorder};
 use crate::stats::SplitMix64;
 
 const MS: u64 = 1_000_000;
@@ -43,6 +46,27 @@ fn figures_with_common_time(
     let counts = Counts { received: delays.len() as u64, ..Counts::default() };
     let figures = measured.figures(&counts).unwrap();
     (measured, figures)
+}
+
+#[test]
+fn stamps_that_mostly_contradict_themselves_show_no_delay() {
+    for (wrong, is_shown) in [(4, true), (6, false)] {
+        let mut recorder = Recorder::new(RecordedTimes::Service, 100 * MS, Arc::default(), None);
+        recorder.expect_server_timestamps();
+        for number in 0..10 {
+            let sample = sample(number, 1000 * MS + number * 10 * MS, 1003 * MS + number * 10 * MS);
+            recorder.record_reply(sample, 0);
+            // Left before it arrived.
+            let (received_ns, sent_ns) = if number < wrong { (500, 1) } else { (500, 501) };
+            recorder.record_server_timestamps(
+                sample,
+                ServerTimestamps { received_ns, sent_ns, reply_number: number as u32 },
+            );
+        }
+        recorder.finish();
+        assert_eq!(recorder.counts.corrupt_messages, wrong);
+        assert_eq!(recorder.latency_figures(&[]).one_way.is_some(), is_shown);
+    }
 }
 
 /// Forward 3 ms plus 0 to 9 ms; 2 ms at the server; reverse 1 ms plus an occasional 5 ms.
