@@ -8,7 +8,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
-use linkgauge::report::RunGroup;
+use linkgauge::report::{RunGroup, printable};
 use linkgauge::run::Run;
 use linkgauge::schedule;
 use linkgauge::verdict::Pairing;
@@ -82,7 +82,15 @@ pub fn run(flags: Flags) -> Result<Status> {
     for run in &measured {
         flags.plan.save.save_or_warn(run);
     }
-    if ended == Status::Interrupted && measured.len() < 2 {
+    if measured.len() < 2 {
+        for (side, name) in [(&a, &flags.a), (&b, &flags.b)] {
+            if !measured.iter().any(|run| std::ptr::eq(*run, side)) && ended != Status::Interrupted {
+                print_error(&format!(
+                    "{}: nothing was measured there, so nothing is compared",
+                    printable(name)
+                ));
+            }
+        }
         finish_all([events, written])?;
         return Ok(ended);
     }

@@ -174,7 +174,7 @@ impl DatagramLink {
                 self.send_method = SendMethod::Many;
                 Ok(None)
             }
-            sent => sent.map(Some),
+            sent => self.inner.lose_discarded(sent, run.len()).map(Some),
         }
     }
 }
@@ -277,12 +277,11 @@ impl Link for DatagramLink {
         {
             return Ok(taken);
         }
-        let sent = self
-            .inner
-            .attempt(IoDirection::Send, within, |socket, blocking| {
-                system::send_many(socket, messages, message, blocking)
-            })
-            .map_err(|fault| self.inner.map_too_long(fault, message))?;
+        let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
+            system::send_many(socket, messages, message, blocking)
+        });
+        let sent =
+            self.inner.lose_discarded(sent, 1).map_err(|fault| self.inner.map_too_long(fault, message))?;
         Ok((sent * message).min(messages.len()))
     }
 

@@ -89,6 +89,11 @@ pub(crate) fn own_firewall_fault() -> Fault {
     Fault::Unreachable(OWN_FIREWALL.to_owned())
 }
 
+/// Whether the fault is that of packets that a rule of this host discards.
+pub(crate) fn is_own_firewall(fault: &Fault) -> bool {
+    matches!(fault, Fault::Unreachable(why) if why == OWN_FIREWALL)
+}
+
 const OWN_FIREWALL: &str = "a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or \
                             'iptables-save'";
 

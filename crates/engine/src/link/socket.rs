@@ -16,7 +16,7 @@ use socket2::{SockAddr, Socket};
 use super::batch::{receive_single, send_first};
 use super::fault::VANISHED;
 use super::party::Tuning;
-use super::reachability::{ignore_reports, socket_fault};
+use super::reachability::{ignore_reports, is_own_firewall, socket_fault};
 use super::serial_line::PortControl;
 use super::stamps::{SendStamps, StampReader};
 use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, connect_first};
@@ -45,6 +45,8 @@ pub(crate) struct SocketLink {
     pub(crate) rearms_quick_ack: bool,
     /// A refusal after this means that the remote has gone.
     has_received: bool,
+    /// Since when a rule of this host has discarded each message sent, and how many.
+    refused: Option<(Time, u32)>,
     /// The kernel stores reports about the packets of this link. It does until the remote has replied.
     pub(crate) reads_reports: bool,
     /// The socket is being connected; [`Link::reopen`] waits for it.
@@ -85,6 +87,7 @@ impl SocketLink {
             max_send_bytes: usize::MAX,
             kernel_timeouts: [None, None],
             has_received: false,
+            refused: None,
             reads_reports: false,
             is_connecting: false,
             busy_poll_total: Duration::ZERO,
@@ -184,6 +187,35 @@ impl SocketLink {
             }
             Err(errno) => Err(io_fault(which, errno)),
         }
+    }
+
+    /// The outcome of sending messages. On a link that works, a rule of this host that discards some of them loses these, as one of
+    /// another host does; one that discards all ends the link. `length` is that of the messages.
+    #[inline]
+    pub(crate) fn lose_discarded(
+        &mut self,
+        sent: Result<usize, Fault>,
+        length: usize,
+    ) -> Result<usize, Fault> {
+        match sent {
+            Ok(sent) => {
+                self.refused = None;
+                Ok(sent)
+            }
+            Err(fault) if self.discards_some(&fault) => Ok(length),
+            sent => sent,
+        }
+    }
+
+    #[cold]
+    fn discards_some(&mut self, fault: &Fault) -> bool {
+        if !self.has_received || self.caps.framing != Framing::Message || !is_own_firewall(fault) {
+            return false;
+        }
+        let now = self.clock.now();
+        let (since, count) = self.refused.get_or_insert((now, 0));
+        *count += 1;
+        *count < MIN_REFUSED || now.since(*since) < MIN_REFUSED_TIME
     }
 
     fn busy_poll<T>(
@@ -338,6 +370,10 @@ impl IoDirection {
     }
 }
 
+/// A rule that discards all messages has discarded this many in a row, for this time.
+const MIN_REFUSED: u32 = 8;
+const MIN_REFUSED_TIME: Duration = Duration::from_secs(1);
+
 /// Whether an error may be a refusal by a firewall or a route of this host.
 fn may_be_local(errno: Errno) -> bool {
     [Errno::PERM, Errno::ACCESS, Errno::INVAL, Errno::HOSTUNREACH, Errno::NETUNREACH].contains(&errno)
@@ -418,8 +454,9 @@ impl Link for SocketLink {
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;
         let bytes = &bytes[..bytes.len().min(self.max_send_bytes)];
-        self.attempt(IoDirection::Send, within, |socket, blocking| system::send(socket, bytes, blocking))
-            .map_err(|fault| self.map_too_long(fault, bytes.len()))
+        let sent =
+            self.attempt(IoDirection::Send, within, |socket, blocking| system::send(socket, bytes, blocking));
+        self.lose_discarded(sent, bytes.len()).map_err(|fault| self.map_too_long(fault, bytes.len()))
     }
 
     #[inline]

@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::linkgauge::{self, GreetedConnection};
+use super::linkgauge::{self, GreetedConnection, try_times};
 use super::{CaseError, ConnectionCache, PROTOCOLS, Protocol, ProtocolError, find_protocol};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, rfc2217};
 use linkgauge_model::endpoint::Endpoint;
@@ -36,9 +36,6 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
     },
     serve: None,
 };
-
-/// Hellos sent before a server counts as silent, since datagrams may be lost.
-const MAX_TRIES: u32 = 3;
 
 /// Detects the protocol at `endpoint`. The connection to a linkgauge server is left in `connections`.
 ///
@@ -132,15 +129,14 @@ fn probe(
     dialer: &Dialer,
 ) -> Result<(Vec<u8>, NoReply), Fault> {
     let mut silence = NoReply::Open;
-    let tries = if caps.is_reliable { 1 } else { MAX_TRIES };
     let mut reply = Vec::new();
     let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(hello.len()).max(hello.len())];
-    for _ in 0..tries {
+    for wait in try_times(caps, dialer.timeout) {
         let mut sent = 0;
         while sent < hello.len() {
             sent += link.send(&hello[sent..], dialer.timeout)?;
         }
-        let until = dialer.now() + dialer.timeout / tries;
+        let until = dialer.now() + wait;
         while reply.len() < hello.len() {
             let left = until.since(dialer.now());
             if left == Duration::ZERO {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request_sender::MAX_REQUEST_TRIES;
+use super::request_sender::try_times;
 use super::wire::{Attach, HANDSHAKE_BYTES};
 use crate::link::dialer::GreetedLink;
 use crate::link::party::{Party, Step};
@@ -65,9 +65,8 @@ struct AttachParty {
     request: [u8; HANDSHAKE_BYTES],
     sent_bytes: usize,
     framing: Framing,
-    /// Tries that are left, and the time of each. Only links that lose messages need several.
-    tries: u32,
-    try_time: Duration,
+    /// The time of this try and of those that follow, the last one first. Only links that lose messages need several.
+    try_times: Vec<Duration>,
     /// When the current try ends.
     until: Option<Time>,
     batch: Batch,
@@ -85,15 +84,13 @@ enum AttachEnd {
 
 impl AttachParty {
     pub fn new(attach: Attach, key: &Arc<[u8]>, caps: &Caps, timeout: Duration) -> AttachParty {
-        let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
         AttachParty {
             attach,
             key: key.clone(),
             request: attach.request(key),
             sent_bytes: 0,
             framing: caps.framing,
-            tries,
-            try_time: timeout / tries,
+            try_times: try_times(caps, timeout).rev().collect(),
             until: None,
             batch: Batch::lent(2 * HANDSHAKE_BYTES),
             reply: Vec::new(),
@@ -105,7 +102,8 @@ impl AttachParty {
 
 impl Party for AttachParty {
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        let until = *self.until.get_or_insert(now + self.try_time);
+        let try_time = self.try_times.last().copied().unwrap_or_default();
+        let until = *self.until.get_or_insert(now + try_time);
         match self.end {
             Some(AttachEnd::Attached) => Step::Done,
             Some(AttachEnd::Refused) => Step::Fail(refused()),
@@ -143,8 +141,9 @@ impl Party for AttachParty {
     }
 
     fn on_timeout(&mut self, _now: Time) {
-        (self.tries, self.until, self.sent_bytes) = (self.tries.saturating_sub(1), None, 0);
-        if self.tries == 0 {
+        self.try_times.pop();
+        (self.until, self.sent_bytes) = (None, 0);
+        if self.try_times.is_empty() {
             self.end = Some(if self.has_unexpected_reply { AttachEnd::Refused } else { AttachEnd::NoReply });
         }
     }
@@ -192,7 +191,9 @@ mod tests {
                 _ => panic!("it sends and receives only"),
             }
         };
-        assert_eq!((requests, now, ended.as_str()), (MAX_REQUEST_TRIES, Time(0) + TIMEOUT, REFUSED));
+        // All nanoseconds but those of a division.
+        assert!((Time(0) + TIMEOUT).since(now) < Duration::from_nanos(10), "{now:?}");
+        assert_eq!((requests, ended.as_str()), (5, REFUSED));
     }
 
     #[test]

@@ -35,6 +35,7 @@ use control::ControlConnection;
 pub(crate) use control::GreetedConnection;
 use drain::DrainTracker;
 use flows::{FlowMaker, flow_kinds};
+pub(crate) use request_sender::try_times;
 use server::is_connectionless;
 pub use wire::Hello;
 use wire::{FlowKind, LEAD_IN_CAPABILITY, MAX_SERIES_FLOWS, ServerPlan, SessionReply, SessionRequest};

@@ -3,10 +3,19 @@
 use std::time::Duration;
 
 use super::wire;
-use crate::link::{Dialer, Fault, Framing, Link};
+use crate::link::{Caps, Dialer, Fault, Framing, Link};
 
-/// Maximum tries of a request within its timeout, on links that lose messages.
-pub(crate) const MAX_REQUEST_TRIES: u32 = 5;
+/// Maximum tries of a request within its timeout, on links that lose data.
+const MAX_REQUEST_TRIES: u32 = 5;
+
+/// How long to wait for the reply to each try of a request; `timeout` in all. Most lost messages are noticed soon, because each wait is
+/// twice as long as the one before. Over a slow line, which sends a request for a while, all waits are equal.
+pub(crate) fn try_times(caps: &Caps, timeout: Duration) -> impl DoubleEndedIterator<Item = Duration> + use<> {
+    let is_doubled = caps.framing == Framing::Message;
+    let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
+    let shares = if is_doubled { (1 << tries) - 1 } else { tries };
+    (0..tries).map(move |number| timeout * if is_doubled { 1 << number } else { 1 } / shares)
+}
 
 /// More messages than a socket holds.
 const MAX_EARLIER_MESSAGES: usize = 1 << 14;
@@ -30,7 +39,6 @@ impl RequestSender<'_> {
         mut understand: impl FnMut(&[u8]) -> ParsedInput<T>,
     ) -> Result<T, Fault> {
         let caps = self.link.caps().clone();
-        let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
         let until = self.dialer.now() + self.dialer.timeout;
         if caps.framing == Framing::Message {
             self.input.clear();
@@ -38,12 +46,12 @@ impl RequestSender<'_> {
         let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
         let mut strange = None;
         self.drop_earlier(&mut chunk)?;
-        for _ in 0..tries {
+        for wait in try_times(&caps, self.dialer.timeout) {
             let mut sent = 0;
             while sent < words.len() {
                 sent += self.link.send(&words[sent..], until.since(self.dialer.now()))?;
             }
-            let again = (self.dialer.now() + self.dialer.timeout / tries).min(until);
+            let again = (self.dialer.now() + wait).min(until);
             loop {
                 let left = again.since(self.dialer.now());
                 if left.is_zero() {
