@@ -88,6 +88,12 @@ pub const MTU_REPORTER_FACT: &str = "path_mtu_reported_by";
 /// Effective setting: the threads of the client, if its flows share them.
 pub const CLIENT_THREADS_FACT: &str = "client_threads";
 
+/// Fact in `effective`: the rate that the server granted, where it is lower than the requested one.
+pub const SERVER_LIMIT_MESSAGES_PER_SECOND: &str = "server_limit_messages_per_second";
+
+/// Fact in `effective`: the duration that the server granted, where it is shorter than the requested one.
+pub const SERVER_LIMIT_SECONDS: &str = "server_limit_seconds";
+
 /// Effective setting: the number of earlier runs of the case whose differences are in its intervals.
 pub const EARLIER_RUNS_FACT: &str = "interval_earlier_runs";
 

@@ -83,6 +83,8 @@ pub struct CaseDraft {
     pub(crate) has_default_stop: bool,
     /// Requests on one connection, after which a flow opens a new one; the protocol sets it.
     pub(crate) requests_per_connection: Option<NonZeroU64>,
+    /// Requests per second of a case that names no rate; the protocol sets it. `None`: full speed.
+    pub(crate) default_per_second: Option<f64>,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
     /// The idle times before and after the load, as far as the protocol can have them.
@@ -243,6 +245,8 @@ pub struct ReadyCase {
     pub load: Load,
     /// The requested rate; the pacing of the load is the effective one.
     pub rate: RequestedRate,
+    /// Requests per second if none are requested, as the protocol decides.
+    pub(crate) default_per_second: Option<f64>,
     /// The CPU for the threads of the server; `None`: the operating system schedules them.
     pub server_cpu: Option<u32>,
     /// Rate of the latency probe beside a load; `None` switches it off.

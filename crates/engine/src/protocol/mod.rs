@@ -33,6 +33,7 @@ pub mod chargen;
 mod discard;
 mod echo;
 pub mod iperf3;
+pub mod irtt;
 pub mod linkgauge;
 mod linx_bmark;
 mod load_log;
@@ -41,6 +42,7 @@ pub mod netio;
 mod none;
 pub mod pakbus;
 pub(crate) mod shorthand;
+mod signing;
 pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
@@ -63,6 +65,7 @@ pub static PROTOCOLS: &[Protocol] = &[
     chargen::PROTOCOL,
     stamp::PROTOCOL,
     stamp::TWAMP_LIGHT,
+    irtt::PROTOCOL,
     sockperf::PROTOCOL,
     ask::PROTOCOL,
     iperf3::PROTOCOL,
@@ -135,14 +138,14 @@ impl std::fmt::Debug for Protocol {
     }
 }
 
-/// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
+/// `SCHEME://host:port`, or `SCHEME://host:port/VALUE` where the protocol has such a value, over the first transport with a default port of the protocol.
 pub(crate) struct Shorthand {
     /// Scheme of the URL.
     pub(crate) scheme: &'static str,
     /// Name of the protocol.
     pub(crate) protocol: &'static str,
     /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
-    pub(crate) option: &'static str,
+    pub(crate) option: Option<&'static str>,
 }
 
 /// Reads the options and completes a case before any link is opened; called once for each endpoint.
@@ -496,6 +499,11 @@ pub trait Service: Send + Sync {
     fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let _ = (first, from, reply);
         Admission::Drop
+    }
+
+    /// Bytes by which a reply to a first message may be longer than the message, where the protocol has no other handshake.
+    fn max_reply_growth_bytes(&self) -> usize {
+        0
     }
 
     /// Whether clients send this first message from that port, although servers use the port as well. A server there

@@ -1,12 +1,12 @@
 //! Shorthands: URLs that name a protocol instead of a transport, and a resource of that protocol. They expand to
 //! another URL and options of the protocol before any other code reads the case.
 
-use super::{CaseError, PROTOCOLS, Shorthand, pakbus};
+use super::{CaseError, PROTOCOLS, Shorthand, irtt, pakbus};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Case;
 
 /// Every shorthand.
-pub(crate) static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
+pub(crate) static SHORTHANDS: &[Shorthand] = &[irtt::SHORTHAND, pakbus::client::SHORTHAND];
 
 /// Expands all shorthands of a case.
 ///
@@ -53,9 +53,10 @@ impl Shorthand {
         case.protocol = self.protocol.to_owned();
         let (place, value) = url.address().split_once('/').unwrap_or((url.address(), ""));
         if !value.is_empty() {
-            let before = case.protocol_options.insert(self.option.to_owned(), value.to_owned());
+            let option = self.option.ok_or_else(|| self.invalid_url(url))?;
+            let before = case.protocol_options.insert(option.to_owned(), value.to_owned());
             if before.is_some_and(|before| before != value) {
-                let what = format!("{url}: {} is another one already: give it once", self.option);
+                let what = format!("{url}: {option} is another one already: give it once");
                 return Err(CaseError::Option(what));
             }
         }
@@ -66,10 +67,12 @@ impl Shorthand {
         let of_link = url.options().filter(|(name, _)| !self.is_own_option(name));
         let options: Vec<String> = of_link.map(|(name, value)| format!("{name}={value}")).collect();
         let mark = if options.is_empty() { "" } else { "?" };
-        format!("{transport}://{place}{mark}{}", options.join("&")).parse().map_err(|_| {
-            let option = self.option.to_uppercase();
-            CaseError::Endpoint(format!("{url}: needed is {}://host:port/{option}", self.scheme))
-        })
+        format!("{transport}://{place}{mark}{}", options.join("&")).parse().map_err(|_| self.invalid_url(url))
+    }
+
+    fn invalid_url(&self, url: &Endpoint) -> CaseError {
+        let value = self.option.map_or_else(String::new, |option| format!("/{}", option.to_uppercase()));
+        CaseError::Endpoint(format!("{url}: needed is {}://host:port{value}", self.scheme))
     }
 }
 
@@ -108,6 +111,11 @@ mod tests {
             is("tcp://box?keepalive=30s", "pakbus 17,9")
         );
         assert_eq!(of("pakbus://box"), is("tcp://box", "pakbus "));
+        assert_eq!(of("irtt://box"), is("udp://box", "irtt "));
+        assert_eq!(
+            of("irtt://[::1]:21?authenticated=true&dscp=46"),
+            is("udp://[::1]:21?dscp=46", "irtt true")
+        );
         assert_eq!(of("tcp://box:1"), is("tcp://box:1", "auto "));
     }
 
@@ -119,11 +127,13 @@ mod tests {
             error(&["pakbus://box/1"], Some("pakbus"), Some("2")),
             error(&["pakbus://box/1", "pakbus://other/2"], None, None),
             error(&["pakbus:///1"], None, None),
+            error(&["irtt://box/1"], None, None),
         ].join("\n"), @r"
         pakbus://box/1: the protocol is pakbus, not echo: leave out --protocol
         pakbus://box/1: node is another one already: give it once
         pakbus://other/2: node is another one already: give it once
         pakbus:///1: needed is pakbus://host:port/NODE
+        irtt://box/1: needed is irtt://host:port
         ");
     }
 }

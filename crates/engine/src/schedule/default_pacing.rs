@@ -18,6 +18,10 @@ const DEFAULT_BITS_PER_SECOND: f64 = 1e6;
 
 /// Sets a rate where the load could disturb others and no rate was requested.
 pub(super) fn apply_default_pacing(case: &mut ReadyCase, dialer: &Dialer) {
+    if let Some(per_second) = case.default_per_second.filter(|_| case.load.pacing == Pacing::Closed) {
+        set_rate(case, per_second / f64::from(case.parallel));
+        return;
+    }
     let requested = case.rate != RequestedRate::Default || case.load.pacing != Pacing::Closed;
     // A search finds the rate that others leave.
     if requested || case.is_capacity_search() || case.caps.iter().any(|caps| caps.link_rate.is_some()) {
@@ -37,6 +41,11 @@ pub(super) fn apply_default_pacing(case: &mut ReadyCase, dialer: &Dialer) {
     } else {
         return;
     };
+    set_rate(case, per_second);
+}
+
+/// Sets the rate of each connection, and the limits that go with a schedule.
+fn set_rate(case: &mut ReadyCase, per_second: f64) {
     let was_usual = case.late_limits == default_late_limits(case.load.pacing);
     case.load.pacing = Pacing::Fixed { per_second };
     if was_usual {

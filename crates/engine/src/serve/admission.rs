@@ -1,7 +1,7 @@
 //! Decides on the first datagram of an unknown sender, whose address may be forged.
 //!
-//! The protocol decides (`Service::admit_sender`), within common limits: no reply is longer than its request, no reply
-//! goes to a program that would reply to it (`Service::is_client_port`), and the rate of the source is respected.
+//! The protocol decides (`Service::admit_sender`), within common limits: no reply is longer than its request, apart from what a
+//! handshake needs (`Service::max_reply_growth_bytes`), no reply goes to a program that would reply to it (`Service::is_client_port`), and the rate of the source is respected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl AdmissionControl {
         let within_rate = |rates: &Arc<RateLimiter>| {
             rates.try_charge(&ClientId::from_sender(from), first.len() + reply.len(), now)
         };
-        if reply.len() > first.len() {
+        if reply.len() > first.len() + service.max_reply_growth_bytes() {
             return self.reject("a datagram that is shorter than its reply", from);
         }
         if !self.rate_limiter.as_ref().is_none_or(within_rate) {

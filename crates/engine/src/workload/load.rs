@@ -38,6 +38,9 @@ pub struct Load {
     pub flow_index: u32,
     /// The kernels stamp the messages of round trips, where the links support it.
     pub stamps: bool,
+    /// Requests of a schedule that are overdue when the next one is due are left out: the server takes a burst for too
+    /// many.
+    pub(crate) skips_overdue: bool,
 }
 
 impl Load {
@@ -56,6 +59,7 @@ impl Load {
             requests_per_connection: None,
             flow_index: 0,
             stamps: false,
+            skips_overdue: false,
         }
     }
 

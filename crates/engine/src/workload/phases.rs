@@ -124,6 +124,8 @@ pub(crate) struct SendSchedule {
     index: u64,
     next_due: Option<Time>,
     random: SplitMix64,
+    /// Messages that are overdue when the next one is due are left out, and counted here.
+    skipped: Option<u64>,
 }
 
 impl SendSchedule {
@@ -140,7 +142,30 @@ impl SendSchedule {
             index: 0,
             next_due: None,
             random: SplitMix64::new(seed),
+            skipped: None,
         }
+    }
+
+    /// Leaves out messages that are overdue when the next one is due, if `skips` is set. Only a fixed schedule does so.
+    pub(crate) fn skipping_overdue(self, skips: bool) -> SendSchedule {
+        SendSchedule { skipped: skips.then_some(0), ..self }
+    }
+
+    /// Messages left out since the last call.
+    pub(crate) fn take_skipped(&mut self) -> u64 {
+        self.skipped.as_mut().map_or(0, std::mem::take)
+    }
+
+    /// The newest message that is due instead of the overdue one.
+    fn skip_to(&mut self, due: Time, now: Time) -> Time {
+        let (Pacing::Fixed { per_second }, Some(skipped), Some(start)) =
+            (self.pacing, &mut self.skipped, self.started_at)
+        else {
+            return due;
+        };
+        let overdue = (now.since(due).as_secs_f64() * per_second) as u64;
+        (self.index, *skipped) = (self.index + overdue, *skipped + overdue);
+        *self.next_due.insert(start + saturating_seconds(self.index as f64 / per_second))
     }
 
     /// One of several flows with this pacing that share a schedule: their messages take turns, in the order of their numbers.
@@ -205,6 +230,7 @@ impl SendSchedule {
                 }
             },
             _ => match self.next_due {
+                Some(due) if self.skipped.is_some() => self.skip_to(due, now),
                 Some(due) => due,
                 None => {
                     let first = self.first_due(now);
@@ -280,6 +306,22 @@ mod tests {
             schedule.advance();
             assert_eq!(schedule.due(Time(6)), Time::NEVER);
         }
+    }
+
+    #[test]
+    fn overdue_messages_are_left_out_where_a_burst_is_too_many() {
+        let due_times = |skips: bool| {
+            let mut schedule = SendSchedule::new(Pacing::Fixed { per_second: 1e8 }).skipping_overdue(skips);
+            // Every 10 ns; the sender is away from 15 to 57.
+            let times = [0, 10, 57, 60, 70].map(|now| {
+                let due = schedule.due(Time(now)).0;
+                schedule.advance();
+                due
+            });
+            (times, schedule.take_skipped(), schedule.take_skipped())
+        };
+        assert_eq!(due_times(false), ([0, 10, 20, 30, 40], 0, 0));
+        assert_eq!(due_times(true), ([0, 10, 50, 60, 70], 3, 0));
     }
 
     #[test]

@@ -91,6 +91,8 @@ warning_codes! {
     LoadStalled = "load_stalled",
     /// Messages left late.
     MissedSends = "missed_sends",
+    /// The server allowed less than was requested.
+    ServerLimit = "server_limit",
     /// The serial port uses another character format than requested.
     LineNotGranted = "line_not_granted",
     /// A USB serial adapter delays received bytes.

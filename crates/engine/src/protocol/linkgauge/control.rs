@@ -18,6 +18,7 @@ use crate::workload::{Load, MovedBytes, ServerReport};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Pacing;
+use linkgauge_model::run::SERVER_LIMIT_MESSAGES_PER_SECOND;
 use linkgauge_model::units::format_number;
 
 /// What the server granted.
@@ -304,7 +305,7 @@ impl ControlConnection {
                 if let Some(per_second) = per_second {
                     check_granted_rate(&self.endpoint, per_second, load.pacing)?;
                     // The server's limit applies to the client's sending, too.
-                    settings.insert("server_limit_messages_per_second".to_owned(), per_second.into());
+                    settings.insert(SERVER_LIMIT_MESSAGES_PER_SECOND.to_owned(), per_second.into());
                     load.pacing = Pacing::Fixed { per_second };
                 }
                 if let Some(count) = busy_poll_flows {

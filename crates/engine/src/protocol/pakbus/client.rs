@@ -55,7 +55,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 
 /// `pakbus://host:6785/ADDRESS`.
 pub(crate) const SHORTHAND: Shorthand =
-    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: "node" };
+    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: Some("node") };
 
 /// Maximum chunk of a message of 998 bytes, the longest that loggers accept.
 const MAX_CHUNK_BYTES: u32 = 991;

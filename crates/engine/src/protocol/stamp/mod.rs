@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Map, Value};
 
-use super::ask::text;
+use super::signing::{self, AUTHENTICATED_OPTION, is_authenticated};
 use super::{
-    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions,
-    ReadyCase, open_flows,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows,
 };
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Caps, Framing};
@@ -40,10 +39,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     summary: "reports when a request arrived and its reply left (STAMP, RFC 8762)",
     default_ports: &[("udp", DEFAULT_PORT)],
     traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
-    options: &[(
-        AUTHENTICATED_OPTION,
-        "true: packets are signed with the token, and others are ignored (false)",
-    )],
+    options: &[signing::AUTHENTICATED],
     sizes: &[],
     is_measured_whole: false,
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
@@ -65,8 +61,6 @@ pub(crate) const TWAMP_LIGHT: Protocol = Protocol {
 /// Port of reflectors.
 const DEFAULT_PORT: u16 = 862;
 
-const AUTHENTICATED_OPTION: &str = "authenticated";
-
 /// The packet format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StampVariant {
@@ -86,22 +80,6 @@ impl StampVariant {
     }
 }
 
-/// The key of a token: its bytes, or the bytes in hexadecimal after `hex:`.
-fn key_from_token(token: &str) -> HmacKey {
-    let spelt = token.starts_with("hex:").then(|| text::parse_bytes(token).ok()).flatten();
-    HmacKey::new(spelt.as_deref().unwrap_or(token.as_bytes()))
-}
-
-fn is_authenticated(options: &ProtocolOptions) -> Result<bool, CaseError> {
-    match options.get(AUTHENTICATED_OPTION).map(String::as_str) {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => Err(CaseError::Option(format!(
-            "protocol stamp: authenticated '{other}' is neither true nor false"
-        ))),
-    }
-}
-
 /// Checks that the size is possible for a packet, or sets the default.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Result<(), CaseError> {
     let (peer, url) = (dialect.name(), &case.endpoints[0]);
@@ -110,7 +88,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Res
             "{url}: the protocol {peer} needs messages, not a stream: use udp"
         )));
     }
-    let signed = is_authenticated(&case.options)?;
+    let signed = is_authenticated(peer, &case.options)?;
     let (usual, least, more) = match (dialect, signed) {
         (StampVariant::Stamp, false) => {
             (UNAUTHENTICATED_BYTES, UNAUTHENTICATED_BYTES, tlv::min_extension_bytes(signed))
@@ -141,14 +119,7 @@ fn connect(
     context: &ConnectContext,
     dialect: StampVariant,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let key = match (is_authenticated(&case.options)?, context.token) {
-        (false, _) => None,
-        (true, Some(token)) => Some(key_from_token(token)),
-        (true, None) => {
-            let what = "protocol stamp: signed packets need the key of the reflector: use --token-file";
-            return Err(CaseError::Option(what.to_owned()).into());
-        }
-    };
+    let key = signing::case_key(case, context)?.map(|key| HmacKey::new(&key));
     let last_reply = Arc::<LastReply>::default();
     let wall = WallClock::now(&context.dialer.clock);
     let time_of_day = context.dialer.read_time_of_day();

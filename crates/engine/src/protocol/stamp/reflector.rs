@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::packet::{HmacKey, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES, base_bytes};
 use super::time::{ClockError, ErrorEstimate, NtpTime, WallClock};
 use super::tlv::{self, SessionCounts};
-use super::{DEFAULT_PORT, StampVariant, key_from_token};
+use super::{DEFAULT_PORT, StampVariant};
 use crate::link::party::{Party, Step};
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::protocol::signing::token_key;
 use crate::protocol::{CaseError, ServerConfig, ServerSetting, Service};
 use linkgauge_model::clock::{Clock, Time};
 
@@ -31,7 +32,11 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> A
         is_stateless: facts.is_stateless,
         time_of_day: facts.time_of_day,
         // TWAMP's own signatures need its control connection.
-        key: facts.token.as_deref().filter(|_| dialect == StampVariant::Stamp).map(key_from_token),
+        key: facts
+            .token
+            .as_deref()
+            .filter(|_| dialect == StampVariant::Stamp)
+            .map(|token| HmacKey::new(&token_key(token))),
     })
 }
 

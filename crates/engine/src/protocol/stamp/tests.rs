@@ -65,9 +65,13 @@ fn a_stream_is_refused_before_listening() {
     assert!(service.check_link(&CAPS).is_ok() && service.check_link(&Caps::STREAM).is_err());
 }
 
+fn key_of(token: &str) -> HmacKey {
+    HmacKey::new(&crate::protocol::signing::token_key(token))
+}
+
 fn sender(dialect: StampVariant, key: Option<&str>, length: usize) -> StampCodec {
     let wall = WallClock::now(&Clock::new_virtual());
-    StampCodec::new(dialect, key.map(key_from_token), wall, length, Arc::default())
+    StampCodec::new(dialect, key.map(key_of), wall, length, Arc::default())
 }
 
 fn encode_request(sender: &mut StampCodec, number: u64) -> Vec<u8> {
@@ -172,7 +176,7 @@ fn an_echo_of_a_reply_gets_no_reply() {
     for (variant, token) in
         [(StampVariant::Stamp, None), (StampVariant::Stamp, Some("token")), (StampVariant::TwampLight, None)]
     {
-        let (key, mut reflector) = (token.map(key_from_token), TestReflector::new(variant, token, true));
+        let (key, mut reflector) = (token.map(key_of), TestReflector::new(variant, token, true));
         // Its own times tell nothing.
         let mut bytes = encode_request(&mut sender(variant, token, 112), 0);
         let request = SenderPacket { sent: 7, ..SenderPacket::read(&bytes, key.as_ref()).unwrap() };

@@ -52,12 +52,22 @@ impl WallClock {
         WallClock { clock_time, unix_ns: i128::from(clock_time.0) + i128::from(low + (high - low) / 2) }
     }
 
-    /// The wall-clock time at an instant of the clock.
-    pub(crate) fn ntp_at(&self, at: Time) -> NtpTime {
-        NtpTime::from_unix_ns(self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0))
+    /// The wall-clock time at an instant of the clock, in nanoseconds since 1970.
+    pub(crate) fn unix_ns_at(&self, at: Time) -> i128 {
+        self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0)
     }
 
-    /// A wall-clock time in nanoseconds of our clock, off by the difference between the two clocks.
+    /// The same in NTP's format.
+    pub(crate) fn ntp_at(&self, at: Time) -> NtpTime {
+        NtpTime::from_unix_ns(self.unix_ns_at(at))
+    }
+
+    /// A time in nanoseconds since 1970, in nanoseconds of our clock, off by the difference between the two clocks.
+    pub(crate) fn clock_ns_of_unix(&self, unix_ns: i64) -> i64 {
+        (self.clock_time.0 as i64).wrapping_add(unix_ns.wrapping_sub(self.unix_ns as i64))
+    }
+
+    /// The same of a time in NTP's format.
     pub(crate) fn clock_ns_of(&self, time: NtpTime) -> i64 {
         (self.clock_time.0 as i64).wrapping_add(time.since(NtpTime::from_unix_ns(self.unix_ns)))
     }
@@ -168,6 +178,7 @@ mod tests {
         assert_eq!(wall.ntp_at(Time(1_000)), NtpTime(0xeb1f_0400_1f9a_dd37));
         for at in [0, 999, 1_000, 123_456_789_012] {
             assert_eq!(wall.clock_ns_of(wall.ntp_at(Time(at))), at as i64);
+            assert_eq!(wall.clock_ns_of_unix(wall.unix_ns_at(Time(at)) as i64), at as i64);
         }
     }
 

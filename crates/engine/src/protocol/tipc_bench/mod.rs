@@ -331,6 +331,7 @@ mod tests {
             warm_up: workload.default_warm_up,
             has_default_stop: count.is_none(),
             requests_per_connection: None,
+            default_per_second: None,
             idle: std::time::Duration::ZERO,
             planned_idle: Duration::ZERO,
             stamps: false,

@@ -164,7 +164,9 @@ impl Pinger {
         let stages = track_stages(codec.as_ref(), load, caps, &mut recorder);
         let numbered = codec.has_sequence_numbers();
         let window = window_size(load, caps, numbered);
-        let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
+        let schedule = SendSchedule::new(load.pacing)
+            .sharing(load.flow_index, load.flows)
+            .skipping_overdue(load.skips_overdue);
         let phases = PhaseTracker::new(load.warm_up, load.stop);
         Pinger {
             codec,
@@ -435,9 +437,11 @@ impl Party for Pinger {
                 self.recorder.begin_request_in(period);
             }
             self.schedule.advance();
+            let skipped = self.schedule.take_skipped();
             if self.phases.phase() == Phase::Measuring {
                 let counts = &mut self.recorder.of_period(period).counts;
                 counts.sent += 1;
+                counts.missed_sends += skipped;
                 // The schedule has advanced: if the next message is already due, this one was delayed.
                 let held_up = !self.schedule.is_closed_loop() && self.schedule.due(at) <= at;
                 counts.missed_sends += u64::from(held_up);

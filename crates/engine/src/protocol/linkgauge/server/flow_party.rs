@@ -221,5 +221,6 @@ fn flow_load(kind: FlowKind, plan: &ServerPlan, grant: FlowGrant) -> Load {
         requests_per_connection: None,
         flow_index: 0,
         stamps: kind == FlowKind::ReflectStaged,
+        skips_overdue: false,
     }
 }
