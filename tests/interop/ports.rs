@@ -112,7 +112,18 @@ fn every_protocol_works_at_its_documented_ports() {
     let names: Vec<_> = served().map(|protocol| protocol.name).collect();
     assert_eq!(
         names,
-        ["linkgauge", "echo", "discard", "chargen", "stamp", "twamp-light", "sockperf", "iperf3", "netio"]
+        [
+            "linkgauge",
+            "echo",
+            "discard",
+            "chargen",
+            "stamp",
+            "twamp-light",
+            "irtt",
+            "sockperf",
+            "iperf3",
+            "netio"
+        ]
     );
     std::thread::scope(|scope| {
         let threads: Vec<_> = served().map(|protocol| scope.spawn(|| try_protocol(protocol))).collect();

@@ -63,6 +63,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     AttackedProtocol { name: "chargen", believes_all: true, ..PLAIN },
     AttackedProtocol { name: "stamp", ..PLAIN },
     AttackedProtocol { name: "twamp-light", ..PLAIN },
+    AttackedProtocol { name: "irtt", ..PLAIN },
     AttackedProtocol { name: "sockperf", ..PLAIN },
     AttackedProtocol {
         name: "ask",

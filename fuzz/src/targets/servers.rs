@@ -252,8 +252,16 @@ pub fn memory(data: &[u8]) {
     match draw.byte() % 4 {
         0 => greedy_test(&mut draw, limits),
         1 => {
-            let name =
-                draw.one_of(&["netio", "sockperf", "tipc-bench", "linx-bmark", "discard", "echo", "chargen"]);
+            let name = draw.one_of(&[
+                "netio",
+                "sockperf",
+                "irtt",
+                "tipc-bench",
+                "linx-bmark",
+                "discard",
+                "echo",
+                "chargen",
+            ]);
             let (service, caps) = (server(name, limits), any_caps(&mut draw));
             let mut ends: Vec<_> = (0..8).map(|_| Connection::new(&service, &caps)).collect();
             while !draw.is_empty() {

@@ -6,6 +6,7 @@
 mod below;
 mod hdr;
 mod iperf3;
+mod irtt;
 mod line_reader;
 mod neighbours;
 mod ping;
@@ -13,9 +14,10 @@ mod run;
 mod samples;
 mod sockperf;
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
+use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -41,8 +43,15 @@ pub struct ImportFormat {
 }
 
 /// All supported formats.
-pub static IMPORT_FORMATS: &[ImportFormat] =
-    &[run::FORMAT, samples::FORMAT, ping::FORMAT, iperf3::FORMAT, sockperf::FORMAT, hdr::FORMAT];
+pub static IMPORT_FORMATS: &[ImportFormat] = &[
+    run::FORMAT,
+    samples::FORMAT,
+    ping::FORMAT,
+    iperf3::FORMAT,
+    irtt::FORMAT,
+    sockperf::FORMAT,
+    hdr::FORMAT,
+];
 
 /// Finds the format of that name.
 pub fn import_format(name: &str) -> Option<&'static ImportFormat> {
@@ -124,7 +133,7 @@ pub struct ForeignResult {
 /// Fails if the file cannot be read or is invalid; the error names the line.
 pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -> Result<Run, ImportError> {
     let mut hashing = HashingReader { file, hash: Sha256::new() };
-    let mut reader = BufReader::with_capacity(1 << 16, &mut hashing);
+    let mut reader = unpacked(BufReader::with_capacity(1 << 16, &mut hashing))?;
     check_encoding(&mut reader)?;
     let imported = match (format.read)(&mut reader, about)? {
         ImportedFile::Run(run) => return checked(*run),
@@ -155,6 +164,15 @@ fn checked(mut run: Run) -> Result<Run, ImportError> {
     }
 }
 
+/// The content of a file that may be compressed by gzip.
+fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+    Ok(match file.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        true => Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))),
+        false => Box::new(file),
+    })
+}
+
 /// Skips the byte order mark of UTF-8, and refuses files that are not text.
 fn check_encoding(file: &mut dyn io::BufRead) -> Result<(), ImportError> {
     let head = file.fill_buf()?;
@@ -171,9 +189,6 @@ fn check_encoding(file: &mut dyn io::BufRead) -> Result<(), ImportError> {
         return Err(format_error(
             "the text is UTF-16, not UTF-8: convert it with 'iconv -f UTF-16 -t UTF-8 FILE'",
         ));
-    }
-    if head.starts_with(&[0x1f, 0x8b]) {
-        return Err(format_error("the file is compressed: unpack it with 'gunzip'"));
     }
     Ok(())
 }

@@ -1,5 +1,9 @@
 //! Tests each format with hand-made files. `tests/interop/import.rs` reads files of the real programs.
 
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -363,12 +367,15 @@ fn every_encoding_of_text_is_read_or_named() {
         let text = format!("91.7\n{line}\n29.2\n{line}\n");
         assert_eq!(counts(text.as_bytes(), marker), Ok((4, 2)), "{line}");
     }
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(b"30.4\n999\n").unwrap();
+    assert_eq!(counts(&packed.finish().unwrap(), "999"), Ok((2, 1)));
     let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     for (bytes, complaint) in [
         (utf16("\u{feff}30.4\n"), "the text is UTF-16"),
         (utf16("30.4\n"), "the text is UTF-16"),
         ("\u{feff}3".encode_utf16().flat_map(u16::to_be_bytes).collect(), "the text is UTF-16"),
-        (vec![0x1f, 0x8b, 8], "the file is compressed"),
+        (vec![0x1f, 0x8b, 8], "cannot be read"),
         (b"30,4\n".to_vec(), "line 1: '30,4' has a decimal comma: write it with a point"),
         (
             b"3\n*\n".to_vec(),

@@ -244,6 +244,7 @@ mod tests {
                 describe("tcp://a:18767", b""),
                 describe("udp://a:862", b""),
                 describe("tcp://a:6785", b"\xbd"),
+                describe("udp://a:2112", b""),
             ]
             .join("\n"),
             @r"
@@ -252,6 +253,7 @@ mod tests {
         no reply: the server is silent. Port 18767 is that of netio: try --protocol netio
         no reply: the server is silent. Port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
         the server is neither linkgauge nor an echo: it sent '\xbd'. Port 6785 is that of pakbus: try --protocol pakbus
+        no reply: the server is silent. Port 2112 is that of irtt: try --protocol irtt
         "
         );
         assert!(

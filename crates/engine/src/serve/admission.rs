@@ -100,7 +100,7 @@ mod tests {
         let gate = AdmissionControl::new(None, Arc::default());
         assert_eq!(admit(&gate, 100, "192.0.2.7:40000"), Admission::Reply);
         assert_eq!(admit(&gate, 101, "192.0.2.7:40000"), Admission::Drop);
-        for port in [7, 9, 13, 17, 19, 53, 862, 5201, 7100, 11111, 18767] {
+        for port in [7, 9, 13, 17, 19, 53, 862, 2112, 5201, 7100, 11111, 18767] {
             assert_eq!(admit(&gate, 10, &format!("192.0.2.7:{port}")), Admission::Drop, "{port}");
             assert_eq!(admit(&gate, 10, &format!("[::1]:{port}")), Admission::Drop, "{port}");
         }
@@ -126,7 +126,10 @@ mod tests {
         let hello = Hello::new();
         let sockperf: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 14];
         // A first message, and whether it may come from such a port.
-        let cases: [(&str, &[u8], &[u16], bool); 8] = [
+        let irtt =
+            [&[0x14, 0xa7, 0x5b, 1, 1, 2][..], &[2, 0x80, 0x80, 0x80, 0xbe, 7, 3, 0x80, 0xda, 0xc4, 9]]
+                .concat();
+        let cases: [(&str, &[u8], &[u16], bool); 9] = [
             ("linkgauge", hello.bytes(), &[7100, 18768], true),
             ("linkgauge", b"an echo", &[7, 7100], false),
             ("echo", b"an echo", &[7, 7100], false),
@@ -135,6 +138,7 @@ mod tests {
             ("stamp", &[1; 44], &[7, 19, 53], false),
             ("twamp-light", &[1; 41], &[862, 18768], true),
             ("sockperf", sockperf, &[11111], true),
+            ("irtt", &irtt, &[2112, 7100], true),
         ];
         for (name, first, ports, allowed) in cases {
             for port in ports {
