@@ -151,7 +151,8 @@ static COMMANDS: &[(&[&str], &str)] = &[
         &["iperf", "iperf3", "bandwidth", "bw", "rate", "speed", "speedtest", "tp"],
         "linkgauge throughput HOST",
     ),
-    (&["irtt", "sockperf", "pp", "ping-pong", "rtt", "rr"], "linkgauge latency HOST"),
+    (&["irtt"], "linkgauge latency irtt://HOST"),
+    (&["sockperf", "pp", "ping-pong", "rtt", "rr"], "linkgauge latency HOST"),
 ];
 
 /// One line of advice on a wrong command line, where the message of clap is too short.

@@ -146,9 +146,9 @@ fn protocol_options(question: AskFlags, logger: PakbusFlags) -> BTreeMap<String,
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// How test packets are sent; options of `--protocol stamp`.
+/// How packets are sent; options of `--protocol stamp` and `irtt`.
 #[derive(Args)]
-#[command(next_help_heading = "Protocol stamp")]
+#[command(next_help_heading = "Protocols stamp and irtt")]
 struct StampFlags {
     /// Sign packets with the token (--token-file), and accept signed ones only
     #[arg(long, hide_short_help = true)]

@@ -12,6 +12,8 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
+use linkgauge::protocol::irtt::packet::{OPEN, packet_of};
+use linkgauge::protocol::irtt::params::Params;
 use linkgauge::protocol::linkgauge::wire::{self, Hello};
 use linkgauge::protocol::{self, PROTOCOLS, Protocol, ServerConfig, ServerLimits};
 use linkgauge::serve::Server;
@@ -207,11 +209,22 @@ fn the_session_limit_holds_in_every_protocol() {
     }
 }
 
+/// Requests for a test of irtt: what its client sends, the smallest one, and one for a long test with every parameter.
+fn irtt_requests() -> Vec<Vec<u8>> {
+    let usual = Params::read(b"\x01\x02\x02\x80\x8c\x8d\x9e\x02\x03\x80\x84\xaf\x5f\x05\x06\x06\x06\x07\x06")
+        .unwrap();
+    let smallest = Params::read(b"\x01\x02\x02\x02\x03\x02").unwrap();
+    let longest = [&usual.to_bytes()[..], b"\x04\x80\x17\x08\xf0\x02\x09\x04rand"].concat();
+    let requests = [usual.to_bytes(), smallest.to_bytes(), longest];
+    requests.iter().map(|params| packet_of(OPEN, &[params], None)).collect()
+}
+
 /// First datagrams that other programs, or attackers, would send.
 fn datagrams() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     let mut all = vec![opening("sockperf")];
     all.push(Hello::new().bytes().to_vec());
+    all.extend(irtt_requests());
     for magic in [wire::HELLO_MAGIC, wire::FRAME_MAGIC, wire::ATTACH_MAGIC] {
         all.push([&magic[..], &[7; 90]].concat());
     }
@@ -232,8 +245,8 @@ fn datagrams() -> Vec<Vec<u8>> {
     all
 }
 
-/// Bytes out and in for first datagrams, each from a port of its own.
-fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
+/// Bytes out and in for first datagrams, each from a port of its own. A reply may be longer by `growth` bytes.
+fn exchanged(endpoint: &Endpoint, growth: usize) -> (usize, usize) {
     let mut sent = Vec::new();
     for (number, datagram) in datagrams().into_iter().enumerate() {
         if number % 16 == 0 {
@@ -255,7 +268,7 @@ fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
         while let Ok(length) = socket.recv(&mut room) {
             replied += length;
         }
-        assert!(replied <= datagram.len(), "{endpoint}: {replied} bytes for {datagram:?}");
+        assert!(replied <= datagram.len() + growth, "{endpoint}: {replied} bytes for {datagram:?}");
         (out, into) = (out + replied, into + if replied > 0 { datagram.len() } else { 0 });
     }
     (out, into)
@@ -267,7 +280,9 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).unwrap();
     let mut served = Vec::new();
     for (name, server) in all("udp://127.0.0.1:0", ServerLimits::default()) {
-        let (out, into) = exchanged(&server.endpoints()[0]);
+        // The token of its handshake, and an interval that needs more digits.
+        let growth = if name == "irtt" { 11 } else { 0 };
+        let (out, into) = exchanged(&server.endpoints()[0], growth);
         println!("{name}: {out} bytes out for {into} in");
         let row = format!("| `{name}` | {:.2} |", out as f64 / into.max(1) as f64);
         assert!(page.contains(&row), "docs/security.md lacks {row}");
@@ -282,6 +297,7 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
             ("chargen", true),
             ("stamp", true),
             ("twamp-light", true),
+            ("irtt", true),
             ("sockperf", true),
             ("iperf3", false),
             ("netio", false)
@@ -302,8 +318,9 @@ fn unsupported_limits_are_refused_at_the_start() {
     let token = directory.path().join("token");
     std::fs::write(&token, "secret").unwrap();
     let token = token.to_str().unwrap();
-    for peer in
-        PROTOCOLS.iter().filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp"].contains(&peer.name))
+    for peer in PROTOCOLS
+        .iter()
+        .filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp", "irtt"].contains(&peer.name))
     {
         let outcome = run(&["serve", "--protocol", peer.name, "--token-file", token, "--time", "1ms"]);
         assert_eq!(

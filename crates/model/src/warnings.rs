@@ -9,17 +9,15 @@ mod path_mtu;
 mod radio;
 mod repetitions;
 mod replies;
+mod server_limit;
 mod stamps;
 
 use serde_json::{Map, Value};
 
 use crate::plan::{Direction, WaitMode};
-use crate::run::{
-    CaseResult, DefectKind, RequestCounts, SERVER_LIMIT_MESSAGES_PER_SECOND, SERVER_LIMIT_SECONDS, Warning,
-    WarningCode,
-};
+use crate::run::{CaseResult, DefectKind, RequestCounts, Warning, WarningCode};
 use crate::stats;
-use crate::units::{format_bit_rate, format_nanoseconds, format_number, format_plural};
+use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
 pub use host_busy::was_host_busy;
 pub use radio::WEAK_WIFI_SIGNAL_DBM;
 
@@ -60,7 +58,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         stamps::unstamped(case),
         load_stalled(case),
         missed_sends(case),
-        server_limit(case),
+        server_limit::server_limit(case),
         few_samples(case),
         line_settings_not_granted(case),
         usb_latency_timer(&case.effective),
@@ -335,26 +333,6 @@ fn load_stalled(case: &CaseResult) -> Option<Warning> {
             WarningCode::LoadStalled,
             format!("the load stood still for {}: no connection moved anything", format_nanoseconds(stall_ns)),
             "the link or one end stopped for so long, which the RPM of the last seconds may not show: see the time series",
-        )
-    })
-}
-
-/// What the server granted instead of what was requested.
-fn server_limit(case: &CaseResult) -> Option<Warning> {
-    let limit = |name| case.effective.get(name).and_then(Value::as_f64);
-    let requested = case.requested.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());
-    let rate = limit(SERVER_LIMIT_MESSAGES_PER_SECOND).zip(requested);
-    let rate = rate.filter(|(limit, requested)| limit < requested).map(|(limit, requested)| {
-        format!("{}/s on a connection instead of {}/s", format_number(limit), format_number(requested))
-    });
-    let time =
-        limit(SERVER_LIMIT_SECONDS).map(|limit| format!("tests of {}", format_nanoseconds(limit * 1e9)));
-    let allowed: Vec<String> = [rate, time].into_iter().flatten().collect();
-    (!allowed.is_empty()).then(|| {
-        Warning::new(
-            WarningCode::ServerLimit,
-            format!("the server allows {}, less than was requested", allowed.join(" and ")),
-            "request less, or raise the limits of the server",
         )
     })
 }

@@ -30,7 +30,6 @@ pub fn client(data: &[u8]) {
         "sockperf",
         "stamp",
         "twamp-light",
-        "irtt",
         "linx-bmark",
         "netio",
         "iperf3",
@@ -38,6 +37,7 @@ pub fn client(data: &[u8]) {
         "ask",
         "auto",
         "linkgauge",
+        "irtt",
     ]);
     measured(protocol, &mut draw, |script| Box::new(Script::new(script)));
 }

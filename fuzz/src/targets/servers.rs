@@ -10,6 +10,8 @@ use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Caps, Framing};
 use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::iperf3::wire::Cookie;
+use linkgauge::protocol::irtt::packet::{OPEN, packet_of, read_packet};
+use linkgauge::protocol::irtt::params::Params;
 use linkgauge::protocol::linkgauge::Hello;
 use linkgauge::protocol::linkgauge::wire::{
     self, Attach, FlowKind, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest,
@@ -244,6 +246,29 @@ pub fn linx_bmark(data: &[u8]) {
     }
 }
 
+/// Tests of irtt: parameters that a client requests, and echoes with the token that the server makes of them. Echoes get no
+/// longer replies.
+pub(super) fn irtt(data: &[u8]) {
+    if let Some(params) = Params::read(data) {
+        assert_eq!(Params::read(&params.to_bytes()), Some(params));
+    }
+    // Version, duration and interval; the fuzzer may replace them.
+    const PARAMS: [u8; 13] = [1, 2, 2, 0x80, 0x8c, 0x8d, 0x9e, 2, 3, 0x80, 0x84, 0xaf, 0x5f];
+    let mut draw = Draw(data);
+    let (service, caps) = (server("irtt", ServerLimits::default()), any_caps(&mut draw));
+    let (mut end, mut now) = (Connection::new(&service, &caps), Time(1));
+    let open = packet_of(OPEN, &[&PARAMS, draw.short()], None);
+    let grant = end.say(&open, now);
+    assert!(grant.len() <= open.len() + service.max_reply_growth_bytes());
+    let token = read_packet(&grant, None).map_or(&[][..], |(_, body)| &body[..8]);
+    while !draw.is_empty() {
+        now = now + Duration::from_millis(u64::from(draw.byte()));
+        let echo = packet_of(draw.byte() & 4, &[token, draw.short()], None);
+        let reply = end.say(&echo, now);
+        assert!(reply.len() <= echo.len(), "{} bytes for {}", reply.len(), echo.len());
+    }
+}
+
 /// Whole sessions whose numbers decide how much memory our server takes: many flows, long messages, any kind of link. It
 /// grants no more than its budget, and refuses the rest. The test run limits the memory of the process.
 pub fn memory(data: &[u8]) {
@@ -255,12 +280,12 @@ pub fn memory(data: &[u8]) {
             let name = draw.one_of(&[
                 "netio",
                 "sockperf",
-                "irtt",
                 "tipc-bench",
                 "linx-bmark",
                 "discard",
                 "echo",
                 "chargen",
+                "irtt",
             ]);
             let (service, caps) = (server(name, limits), any_caps(&mut draw));
             let mut ends: Vec<_> = (0..8).map(|_| Connection::new(&service, &caps)).collect();

@@ -61,9 +61,9 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
 
 /// What a file holds besides the round trips.
 #[derive(Default)]
-struct Document {
+struct IrttDocument {
     version: Version,
-    config: Config,
+    config: IrttConfig,
     stats: Stats,
 }
 
@@ -75,7 +75,7 @@ struct Version {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Config {
+struct IrttConfig {
     remote_address: Option<String>,
     params: TestParams,
 }
@@ -98,15 +98,15 @@ struct Stats {
 }
 
 #[derive(Deserialize)]
-struct RoundTrip {
+struct ListedRoundTrip {
     seqno: u32,
     lost: String,
-    timestamps: Timestamps,
+    timestamps: ListedTimes,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Timestamps {
+struct ListedTimes {
     client: Ends,
     server: Ends,
 }
@@ -114,13 +114,13 @@ struct Timestamps {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Ends {
-    send: Stamp,
-    receive: Stamp,
+    send: ClockReadings,
+    receive: ClockReadings,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-struct Stamp {
+struct ClockReadings {
     wall: Option<i64>,
     monotonic: Option<i64>,
 }
@@ -129,22 +129,22 @@ struct Stamp {
 struct DocumentSeed<'a>(&'a mut RoundTripLog);
 
 impl<'de> DeserializeSeed<'de> for DocumentSeed<'_> {
-    type Value = Document;
+    type Value = IrttDocument;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<IrttDocument, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for DocumentSeed<'_> {
-    type Value = Document;
+    type Value = IrttDocument;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
-        let mut document = Document::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<IrttDocument, A::Error> {
+        let mut document = IrttDocument::default();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "version" => document.version = map.next_value()?,
@@ -183,7 +183,7 @@ impl<'de> Visitor<'de> for RoundTripsSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(trip) = list.next_element::<RoundTrip>()? {
+        while let Some(trip) = list.next_element::<ListedRoundTrip>()? {
             let number = trip.seqno;
             if self.0.add(&trip).is_none() {
                 return Err(serde::de::Error::custom(format!(
@@ -230,9 +230,9 @@ impl RoundTripLog {
     }
 
     /// Adds a round trip. `None`: its times are impossible.
-    fn add(&mut self, trip: &RoundTrip) -> Option<()> {
-        let Timestamps { client, server } = &trip.timestamps;
-        let time = |stamp: Stamp| Some(Time(u64::try_from(stamp.monotonic?).ok()?));
+    fn add(&mut self, trip: &ListedRoundTrip) -> Option<()> {
+        let ListedTimes { client, server } = &trip.timestamps;
+        let time = |stamp: ClockReadings| Some(Time(u64::try_from(stamp.monotonic?).ok()?));
         let sent = time(client.send)?;
         if self.requests == 0 {
             (self.first_sent, self.last) = (sent, sent);
@@ -273,7 +273,7 @@ impl RoundTripLog {
     }
 
     /// The case, and warnings about the file.
-    fn into_case(mut self, document: &Document, about: &ImportOptions) -> (CaseResult, Vec<Warning>) {
+    fn into_case(mut self, document: &IrttDocument, about: &ImportOptions) -> (CaseResult, Vec<Warning>) {
         let counts = &mut self.recorder.counts;
         (counts.duplicate, counts.reordered) = (document.stats.duplicates, document.stats.late_packets);
         self.recorder.finish();

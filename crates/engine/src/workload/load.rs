@@ -40,7 +40,7 @@ pub struct Load {
     pub stamps: bool,
     /// Requests of a schedule that are overdue when the next one is due are left out: the server takes a burst for too
     /// many.
-    pub(crate) skips_overdue: bool,
+    pub skips_overdue: bool,
 }
 
 impl Load {

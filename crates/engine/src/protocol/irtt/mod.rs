@@ -31,7 +31,7 @@ pub mod params;
 mod server;
 mod token;
 
-use packet::{CLOSE, HmacKey, Layout, NUMBER_BYTES, OPEN, REPLY, ReplyFields, TOKEN_BYTES, packet_of};
+use packet::{CLOSE, Layout, NUMBER_BYTES, OPEN, PacketKey, REPLY, ReplyFields, TOKEN_BYTES, packet_of};
 use params::{Params, VERSION};
 
 /// The `irtt` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
@@ -74,7 +74,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
         )));
     }
     let is_signed = signing::is_authenticated(PROTOCOL.name, &case.options)?;
-    let least = Layout::FULL.min_packet_bytes(is_signed.then(|| HmacKey::new(&[])).as_ref()) as u32;
+    let least = Layout::FULL.min_packet_bytes(is_signed.then(|| PacketKey::new(&[])).as_ref()) as u32;
     let bytes = *case.message_bytes.get_or_insert(least);
     if bytes < least {
         return Err(CaseError::MessageSize(format!(
@@ -113,7 +113,7 @@ fn sending_time(load: &Load) -> Option<Duration> {
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let key = signing::case_key(case, context)?.map(|key| HmacKey::new(&key));
+    let key = signing::case_key(case, context)?.map(|key| PacketKey::new(&key));
     let wall_clock = WallClock::now(&context.dialer.clock);
     let (mut settings, mut closings) = (Map::new(), Vec::new());
     settings.insert(signing::AUTHENTICATED_OPTION.to_owned(), key.is_some().into());
@@ -124,7 +124,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         let opened = open_test(link.as_mut(), &requested, key.as_ref(), endpoint, context.dialer)?;
         let load = granted_load(load, &requested, &opened.params, endpoint, &mut settings)?;
         closings.push(packet_of(CLOSE, &[&opened.token.to_le_bytes()], key.as_ref()));
-        let codec = EchoCodec::new(opened, key.clone(), wall_clock, &load, &caps);
+        let codec = IrttCodec::new(opened, key.clone(), wall_clock, &load, &caps);
         let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
         let party = Pinger::new(Box::new(codec), &load, &caps, recorder);
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
@@ -159,7 +159,7 @@ struct OpenedTest {
 fn open_test(
     link: &mut dyn Link,
     requested: &Params,
-    key: Option<&HmacKey>,
+    key: Option<&PacketKey>,
     endpoint: &Endpoint,
     dialer: &Dialer,
 ) -> Result<OpenedTest, ProtocolError> {
@@ -313,8 +313,8 @@ impl ReceivedRequests {
 const REPLY_NUMBER_BASE: u32 = 1 << 31;
 
 /// Encodes requests and reads replies.
-struct EchoCodec {
-    key: Option<HmacKey>,
+struct IrttCodec {
+    key: Option<PacketKey>,
     token: u64,
     layout: Layout,
     wall_clock: WallClock,
@@ -323,14 +323,14 @@ struct EchoCodec {
     timestamps: Option<ServerTimestamps>,
 }
 
-impl EchoCodec {
+impl IrttCodec {
     fn new(
         test: OpenedTest,
-        key: Option<HmacKey>,
+        key: Option<PacketKey>,
         wall_clock: WallClock,
         load: &Load,
         caps: &Caps,
-    ) -> EchoCodec {
+    ) -> IrttCodec {
         let layout = test.params.layout;
         let least = layout.min_packet_bytes(key.as_ref());
         let mut packet =
@@ -338,7 +338,7 @@ impl EchoCodec {
         packet[..least].fill(0);
         let head = packet::prefix_bytes(key.as_ref());
         packet[head..head + TOKEN_BYTES].copy_from_slice(&test.token.to_le_bytes());
-        EchoCodec {
+        IrttCodec {
             key,
             token: test.token,
             layout,
@@ -360,7 +360,7 @@ impl EchoCodec {
     }
 }
 
-impl RequestReplyCodec for EchoCodec {
+impl RequestReplyCodec for IrttCodec {
     fn encode_request(&mut self, sequence: u64) -> &[u8] {
         let at = packet::prefix_bytes(self.key.as_ref()) + TOKEN_BYTES;
         self.packet[at..at + NUMBER_BYTES].copy_from_slice(&(sequence as u32).to_le_bytes());

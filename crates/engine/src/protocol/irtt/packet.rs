@@ -32,12 +32,12 @@ pub(crate) const NUMBER_BYTES: usize = 4;
 
 /// The key of signed packets. The protocol prescribes MD5, which no other part of linkgauge uses.
 #[derive(Clone)]
-pub struct HmacKey(Hmac<Md5>);
+pub struct PacketKey(Hmac<Md5>);
 
-impl HmacKey {
+impl PacketKey {
     /// A key of any length.
-    pub fn new(key: &[u8]) -> HmacKey {
-        HmacKey(<Hmac<Md5> as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length"))
+    pub fn new(key: &[u8]) -> PacketKey {
+        PacketKey(<Hmac<Md5> as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length"))
     }
 
     /// The HMAC of a packet with zeros in its place.
@@ -47,13 +47,13 @@ impl HmacKey {
     }
 }
 
-/// Bytes before the body of a packet.
-pub fn prefix_bytes(key: Option<&HmacKey>) -> usize {
+/// Bytes in front of the body of a packet.
+pub fn prefix_bytes(key: Option<&PacketKey>) -> usize {
     if key.is_some() { HEAD_BYTES + HMAC_BYTES } else { HEAD_BYTES }
 }
 
-/// Writes what comes before the body of a packet, which is complete.
-pub fn seal(packet: &mut [u8], flags: u8, key: Option<&HmacKey>) {
+/// Writes magic number, flags and HMAC in front of the body of a packet, which is complete.
+pub fn seal(packet: &mut [u8], flags: u8, key: Option<&PacketKey>) {
     packet[..MAGIC.len()].copy_from_slice(&MAGIC);
     packet[MAGIC.len()] = if key.is_some() { flags | SIGNED } else { flags };
     if let Some(key) = key {
@@ -63,7 +63,7 @@ pub fn seal(packet: &mut [u8], flags: u8, key: Option<&HmacKey>) {
 }
 
 /// A packet of these parts of a body.
-pub fn packet_of(flags: u8, parts: &[&[u8]], key: Option<&HmacKey>) -> Vec<u8> {
+pub fn packet_of(flags: u8, parts: &[&[u8]], key: Option<&PacketKey>) -> Vec<u8> {
     let mut packet = vec![0; prefix_bytes(key)];
     parts.iter().for_each(|part| packet.extend_from_slice(part));
     seal(&mut packet, flags, key);
@@ -71,7 +71,7 @@ pub fn packet_of(flags: u8, parts: &[&[u8]], key: Option<&HmacKey>) -> Vec<u8> {
 }
 
 /// Flags and body of a packet. `None` if it is none, or not signed with the key; with no key, if it is signed.
-pub fn read_packet<'a>(packet: &'a [u8], key: Option<&HmacKey>) -> Option<(u8, &'a [u8])> {
+pub fn read_packet<'a>(packet: &'a [u8], key: Option<&PacketKey>) -> Option<(u8, &'a [u8])> {
     let [magic @ .., flags] = packet.first_chunk::<HEAD_BYTES>()?;
     let is_known = magic == &MAGIC && flags & !ALL_FLAGS == 0 && (flags & SIGNED != 0) == key.is_some();
     let body = packet.get(prefix_bytes(key)..).filter(|_| is_known)?;
@@ -119,17 +119,17 @@ pub struct Layout {
 
 /// A time by both clocks, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stamp<T = i64> {
+pub struct DualTime<T = i64> {
     /// Since 1970.
     pub(crate) wall: T,
     /// Since an instant that the server chooses.
     pub(crate) monotonic: T,
 }
 
-impl Stamp {
-    fn midpoint(self, other: Stamp) -> Stamp {
+impl DualTime {
+    fn midpoint(self, other: DualTime) -> DualTime {
         let middle = |one: i64, other: i64| one.wrapping_add(other.wrapping_sub(one) / 2);
-        Stamp { wall: middle(self.wall, other.wall), monotonic: middle(self.monotonic, other.monotonic) }
+        DualTime { wall: middle(self.wall, other.wall), monotonic: middle(self.monotonic, other.monotonic) }
     }
 }
 
@@ -140,8 +140,8 @@ pub struct ServerFields {
     pub(crate) count: u32,
     /// Which of the last 64 requests were received; 0: unknown.
     pub(crate) window: u64,
-    pub(crate) received: Stamp,
-    pub(crate) sent: Stamp,
+    pub(crate) received: DualTime,
+    pub(crate) sent: DualTime,
 }
 
 /// The fields of a reply, as far as the layout has them.
@@ -149,8 +149,8 @@ pub struct ServerFields {
 pub struct ReplyFields {
     pub(crate) count: Option<u32>,
     pub(crate) window: Option<u64>,
-    pub(crate) received: Stamp<Option<i64>>,
-    pub(crate) sent: Stamp<Option<i64>>,
+    pub(crate) received: DualTime<Option<i64>>,
+    pub(crate) sent: DualTime<Option<i64>>,
 }
 
 impl Layout {
@@ -165,7 +165,7 @@ impl Layout {
     }
 
     /// Bytes of an echo without data.
-    pub fn min_packet_bytes(self, key: Option<&HmacKey>) -> usize {
+    pub fn min_packet_bytes(self, key: Option<&PacketKey>) -> usize {
         prefix_bytes(key) + TOKEN_BYTES + NUMBER_BYTES + self.field_bytes()
     }
 
@@ -197,7 +197,7 @@ impl Layout {
         if self.stats & WINDOW != 0 {
             fields.window = Some(u64::from_le_bytes(take(&mut bytes)?));
         }
-        let mut midpoint = Stamp::default();
+        let mut midpoint = DualTime::default();
         let stamps = [(RECEIVED, &mut fields.received), (MIDPOINT, &mut midpoint), (SENT, &mut fields.sent)];
         for (bit, stamp) in stamps {
             for (clock, time) in [(WALL, &mut stamp.wall), (MONOTONIC, &mut stamp.monotonic)] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MIN_INTERVAL;
-use super::packet::{self, CLOSE, HmacKey, OPEN, REPLY, ServerFields, Stamp, TOKEN_BYTES};
+use super::packet::{self, CLOSE, DualTime, OPEN, PacketKey, REPLY, ServerFields, TOKEN_BYTES};
 use super::params::{Params, VERSION};
 use super::token::{Grant, ServerFill};
 use crate::link::party::{ClientTrust, Party, Step, Tuning};
@@ -36,7 +36,7 @@ const MAX_PACKET_BYTES: usize = 65_536;
 pub(crate) fn new_service(config: &Arc<ServerConfig>) -> Arc<dyn Service> {
     Arc::new(IrttService(Arc::new(Granter {
         limits: config.limits,
-        key: config.token.as_deref().map(|token| HmacKey::new(&token_key(token))),
+        key: config.token.as_deref().map(|token| PacketKey::new(&token_key(token))),
         secret: config.secret,
     })))
 }
@@ -45,7 +45,7 @@ pub(crate) fn new_service(config: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct Granter {
     limits: ServerLimits,
     /// If set, only packets signed with this key get a reply.
-    key: Option<HmacKey>,
+    key: Option<PacketKey>,
     secret: [u8; 32],
 }
 
@@ -221,7 +221,7 @@ impl Receipts {
 }
 
 /// The test of a client.
-struct Session {
+struct ServedTest {
     token: u64,
     grant: Grant,
     receipts: Receipts,
@@ -231,10 +231,10 @@ struct Session {
     counted_at: Time,
 }
 
-impl Session {
-    fn new(token: u64, grant: Grant, now: Time) -> Session {
+impl ServedTest {
+    fn new(token: u64, grant: Grant, now: Time) -> ServedTest {
         let receipts = Receipts::default();
-        Session { token, grant, receipts, began_at: now, allowance: BURST_ECHOES, counted_at: now }
+        ServedTest { token, grant, receipts, began_at: now, allowance: BURST_ECHOES, counted_at: now }
     }
 
     /// Whether an echo is within the rate.
@@ -268,7 +268,7 @@ struct IrttConnection {
     from: String,
     wall_clock: WallClock,
     batch: Batch,
-    session: Option<Session>,
+    session: Option<ServedTest>,
     /// The traffic class to set.
     must_tune: Option<u8>,
     output: Output,
@@ -277,8 +277,8 @@ struct IrttConnection {
 }
 
 impl IrttConnection {
-    fn stamp(&self, at: Time) -> Stamp {
-        Stamp { wall: self.wall_clock.unix_ns_at(at) as i64, monotonic: at.0 as i64 }
+    fn stamp(&self, at: Time) -> DualTime {
+        DualTime { wall: self.wall_clock.unix_ns_at(at) as i64, monotonic: at.0 as i64 }
     }
 
     /// Handles an echo: the first one with a token begins its test.
@@ -286,7 +286,7 @@ impl IrttConnection {
         if self.session.as_ref().is_none_or(|session| session.token != token) {
             let grant = self.granter.grant_of(token, &self.from, now)?;
             self.must_tune = Some(grant.traffic_class).filter(|class| *class != 0);
-            self.session = Some(Session::new(token, grant, now));
+            self.session = Some(ServedTest::new(token, grant, now));
         }
         let received = self.stamp(now);
         let session = self.session.as_mut()?;
@@ -302,7 +302,7 @@ impl IrttConnection {
 
     /// Writes the reply to the echo in the batch, as long as it.
     fn write_reply(&mut self, fields: &ServerFields, number: u32, is_last: bool) {
-        let Some(Session { token, grant, .. }) = &self.session else { return };
+        let Some(ServedTest { token, grant, .. }) = &self.session else { return };
         let key = self.granter.key.as_ref();
         let request = self.batch.messages().next().unwrap_or_default();
         self.reply.clear();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::packet::{ServerFields, Stamp, read_packet, split_number, split_token};
+use super::packet::{DualTime, ServerFields, read_packet, split_number, split_token};
 use super::server::{Receipts, new_service};
 use super::*;
 use crate::link::Admission;
@@ -61,8 +61,8 @@ fn packets_are_those_of_irtt() {
     let fields = ServerFields {
         count: 1,
         window: 1,
-        received: Stamp { wall: 0x18eb_9a4b_472c_483f, monotonic: 0x244a_126f },
-        sent: Stamp { wall: 0x18eb_9a4b_472c_52a7, monotonic: 0x244a_1ccd },
+        received: DualTime { wall: 0x18eb_9a4b_472c_483f, monotonic: 0x244a_126f },
+        sent: DualTime { wall: 0x18eb_9a4b_472c_52a7, monotonic: 0x244a_1ccd },
     };
     let mut written = Vec::new();
     Layout::FULL.write(&fields, &mut written);
@@ -71,7 +71,7 @@ fn packets_are_those_of_irtt() {
 
 #[test]
 fn signed_packets_are_those_of_irtt() {
-    let key = HmacKey::new(b"sesame");
+    let key = PacketKey::new(b"sesame");
     let token = 0xd96b_ec09_27ae_90c4_u64;
     let open = bytes(&format!("14a75b09 beafd71f97da904d641eb9a35e251e85 {PARAMS_HEX}"));
     assert_eq!(packet_of(OPEN, &[&usual().to_bytes()], Some(&key)), open);
@@ -80,7 +80,7 @@ fn signed_packets_are_those_of_irtt() {
     assert_eq!((flags, split_token(body).unwrap().0), (OPEN | REPLY, token));
     let test = OpenedTest { token, params: usual() };
     let wall = WallClock::now(&Clock::new_virtual());
-    let mut codec = EchoCodec::new(test, Some(key.clone()), wall, &Load::endless(76), &Caps::STREAM);
+    let mut codec = IrttCodec::new(test, Some(key.clone()), wall, &Load::endless(76), &Caps::STREAM);
     let echo = format!("14a75b08 de659271b75ff8c7ca0fcf16267a43ac c490ae2709ec6bd9 00000000 {}", zeros(44));
     assert_eq!(codec.encode_request(0), bytes(&echo));
     assert_eq!(
@@ -93,7 +93,7 @@ fn signed_packets_are_those_of_irtt() {
         assert!(read_packet(&changed, Some(&key)).is_none(), "byte {at}");
         assert!(read_packet(&open[..at], Some(&key)).is_none(), "{at} bytes");
     }
-    assert!(read_packet(&open, Some(&HmacKey::new(b"other"))).is_none());
+    assert!(read_packet(&open, Some(&PacketKey::new(b"other"))).is_none());
     assert!(read_packet(&open, None).is_none(), "a key is needed");
     let unsigned = packet_of(OPEN, &[&usual().to_bytes()], None);
     assert!(read_packet(&unsigned, Some(&key)).is_none(), "a signature is needed");
@@ -127,13 +127,13 @@ fn parameters_survive_and_impossible_ones_do_not() {
 }
 
 /// A client with the token of the vectors.
-fn codec(key: Option<HmacKey>, length: u32) -> EchoCodec {
+fn codec(key: Option<PacketKey>, length: u32) -> IrttCodec {
     let test = OpenedTest { token: TOKEN, params: Params { length, ..usual() } };
-    EchoCodec::new(test, key, WallClock::now(&Clock::new_virtual()), &Load::endless(length), &Caps::STREAM)
+    IrttCodec::new(test, key, WallClock::now(&Clock::new_virtual()), &Load::endless(length), &Caps::STREAM)
 }
 
 #[test]
-fn lost_requests_are_told_from_lost_replies() {
+fn lost_requests_and_lost_replies_are_separate() {
     let received = |replies: &[(u32, Option<u32>, Option<u64>)]| {
         let mut received = ReceivedRequests::default();
         let note = |&(number, count, window)| received.note(number, count, window);
@@ -218,7 +218,7 @@ impl TestServer {
         }
     }
 
-    fn open(&mut self, requested: &Params, key: Option<&HmacKey>) -> OpenedTest {
+    fn open(&mut self, requested: &Params, key: Option<&PacketKey>) -> OpenedTest {
         let mut reply = Vec::new();
         let open = packet_of(OPEN, &[&requested.to_bytes()], key);
         assert_eq!(self.service.admit_sender(&open, CLIENT, &mut reply), Admission::Reply);
@@ -237,14 +237,14 @@ fn client_and_server_agree_in_every_layout() {
             .flat_map(|stats| (0..5).flat_map(move |times| (1..4).map(move |clocks| (stats, times, clocks))))
         {
             let layout = Layout { stats, times, clocks };
-            let hmac = key.map(|key| HmacKey::new(key.as_bytes()));
+            let hmac = key.map(|key| PacketKey::new(key.as_bytes()));
             let length = 100.max(layout.min_packet_bytes(hmac.as_ref()) as u32);
             let requested = Params { length, layout, ..usual() };
             let mut server = TestServer::new(key, ServerLimits::default());
             let test = server.open(&requested, hmac.as_ref());
             assert_eq!(test.params, requested);
             let wall = WallClock::now(&Clock::System);
-            let mut client = EchoCodec::new(test, hmac, wall, &Load::endless(length), &CAPS);
+            let mut client = IrttCodec::new(test, hmac, wall, &Load::endless(length), &CAPS);
             for number in 0..3 {
                 let request = client.encode_request(number).to_vec();
                 let reply = server.reply_to(&request).unwrap();
@@ -354,7 +354,7 @@ fn bursts_and_tests_beyond_their_time_are_cut() {
 fn only_tokens_of_this_address_open_a_link() {
     let mut server = TestServer::new(None, ServerLimits::default());
     let OpenedTest { token, .. } = server.open(&usual(), None);
-    let mut admit = |packet: &[u8], from: &str| {
+    let admit = |packet: &[u8], from: &str| {
         let mut reply = Vec::new();
         let admission = server.service.admit_sender(packet, from, &mut reply);
         assert!(reply.is_empty());

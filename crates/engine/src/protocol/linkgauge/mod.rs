@@ -11,7 +11,7 @@ mod flows;
 mod hex;
 mod one_way;
 pub mod proof;
-pub(super) mod request_sender;
+pub(crate) mod request_sender;
 mod server;
 mod server_socket;
 pub mod wire;
