@@ -13,6 +13,7 @@ mod import;
 mod in_guest;
 mod ip_options;
 mod iperf3;
+mod irtt;
 mod linx_ethernet;
 mod linx_tshark;
 mod live_page;

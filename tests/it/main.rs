@@ -32,6 +32,7 @@ mod http2;
 mod icmp;
 mod import;
 mod iperf3;
+mod irtt;
 mod liars;
 mod licences;
 mod lines;
