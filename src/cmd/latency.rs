@@ -28,7 +28,7 @@ use super::signals::interrupt_flag;
 pub struct Flags {
     #[command(flatten)]
     case: CaseFlags,
-    /// Send on a schedule, like 100/s [default: max; icmp: 10/s]
+    /// Send on a schedule, like 100/s [default: max; icmp: 10/s; irtt: 100/s]
     ///
     /// max: the next request leaves when the reply has arrived. Several connections (--parallel) share the schedule.
     #[arg(long, help_heading = TRAFFIC, value_name = "RATE|max", group = "schedule")]

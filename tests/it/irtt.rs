@@ -61,7 +61,9 @@ fn the_limits_of_a_server_are_kept_and_named() {
     let run = virtually(&net, MESSAGES, "size = 200\n");
     let refusal = "the server allows packets of 100 bytes, not 200: use --size 100";
     assert!(run.cases[0].failures[0].message.ends_with(refusal), "{:?}", run.cases[0].failures);
-    let run = virtually(&net, MESSAGES, "warm_up_time = \"5s\"\n");
+    let run = net.run(&format!(
+        "[[case]]\nurl = \"{MESSAGES}\"\nworkload = \"latency\"\nprotocol = \"irtt\"\nwarm_up_time = \"5s\"\n"
+    ));
     assert!(run.cases[0].failures[0].message.contains("--warm-up 0"), "{:?}", run.cases[0].failures);
 }
 

@@ -37,7 +37,7 @@ use params::{Params, VERSION};
 /// The `irtt` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "irtt",
-    summary: "irtt: on a schedule, with the server's times and counts",
+    summary: "replies as an irtt server does, with its times and counts",
     default_ports: &[("udp", 2112)],
     traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[signing::AUTHENTICATED],
