@@ -190,7 +190,7 @@ fn relay(url: &str, drops: fn(bool, u32) -> bool) -> (String, Arc<Mutex<Vec<Vec<
         let number = packet.get(12..16).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
         packet[3] & 0b101 == 0 && number.is_some_and(|number| drops(from_client, number))
     };
-    let sockets = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone(), is_dropped.clone());
+    let sockets = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone(), is_dropped);
     std::thread::spawn(move || {
         let ((near, far, client, is_dropped), mut room) = (sockets, [0; 65_536]);
         while let Ok((length, from)) = near.recv_from(&mut room) {

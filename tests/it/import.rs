@@ -81,6 +81,10 @@ fn invalid_files_are_refused() {
             "not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'. Try: sockperf … --full-log FILE",
         ),
         (
+            &["irtt", name],
+            "not a result of irtt client -o FILE: invalid type: floating point `1.5`, expected an object at line 2 column 0",
+        ),
+        (
             &["hdr", name],
             "line 1: '1.5' is no interval of an HdrHistogram log: it has 1 column, not 4 columns",
         ),

@@ -86,7 +86,8 @@ fn a_key_must_be_the_same_at_both_ends() {
     measured(&format!("{open} --authenticated --token-file {key}")).refused(&["no server of irtt replied"]);
     measured(&format!("{open} --authenticated")).refused(&["use --token-file"]);
     measured(&format!("{open} --size 59")).refused(&["a packet of irtt has 60 bytes or more"]);
-    measured(&format!("{open} --rate 100/s --poisson")).refused(&["irtt sends at equal intervals"]);
+    measured(&format!("{open} --rate 100/s --poisson"))
+        .refused(&["irtt sends at equal intervals, without random pauses"]);
     measured(&format!("{open} --every 51s")).refused(&["at least every 50 s"]);
     measured("tcp://127.0.0.1:2112").refused(&["needs messages, not a stream"]);
 }

@@ -38,6 +38,10 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let document = match document {
         Ok(document) => document,
         Err(_) if is_cut => return Err(format_error("longer than 512 MiB: split the measurement")),
+        Err(error) if error.is_eof() => {
+            let text = "the file is empty or cut off: import the whole file that irtt client -o FILE wrote after its end";
+            return Err(format_error(text));
+        }
         Err(error) if error.is_io() => return Err(ImportError::Read(error.into())),
         Err(error) => {
             return Err(format_error(format!("not a result of irtt client -o FILE: {error}")));

@@ -46,7 +46,7 @@ mod tests {
         let fast = json!({"kind": "fixed", "per_second": 1000.0});
         assert_eq!(
             text(fast.clone(), &[rate, (SERVER_LIMIT_SECONDS, 2.0)]).unwrap(),
-            "the server allows 100/s on a connection instead of 1000/s and tests of 2.000 s, less than was requested"
+            "the server allows 100/s on a connection instead of 1 000/s and tests of 2.000 s, less than was requested"
         );
         assert_eq!(text(fast, &[]), None);
         assert_eq!(text(json!({"kind": "closed"}), &[rate]), None, "no rate was requested");

@@ -93,7 +93,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
         }
         Pacing::Poisson { .. } | Pacing::ThinkTime { .. } => {
             return Err(CaseError::Pacing(format!(
-                "{url}: irtt sends at equal intervals: use --rate or --every alone"
+                "{url}: irtt sends at equal intervals, without random pauses: use --rate or --every alone"
             )));
         }
     }

@@ -151,7 +151,7 @@ impl Service for IrttService {
             from: from.to_owned(),
             wall_clock: WallClock::now(&Clock::System),
             batch: Batch::new(most, 1),
-            session: None,
+            test: None,
             must_tune: None,
             output: Output::Nothing,
             reply: Vec::with_capacity(most),
@@ -268,7 +268,7 @@ struct IrttConnection {
     from: String,
     wall_clock: WallClock,
     batch: Batch,
-    session: Option<ServedTest>,
+    test: Option<ServedTest>,
     /// The traffic class to set.
     must_tune: Option<u8>,
     output: Output,
@@ -283,26 +283,26 @@ impl IrttConnection {
 
     /// Handles an echo: the first one with a token begins its test.
     fn accept_echo(&mut self, token: u64, number: u32, length: usize, now: Time) -> Option<Output> {
-        if self.session.as_ref().is_none_or(|session| session.token != token) {
+        if self.test.as_ref().is_none_or(|test| test.token != token) {
             let grant = self.granter.grant_of(token, &self.from, now)?;
             self.must_tune = Some(grant.traffic_class).filter(|class| *class != 0);
-            self.session = Some(ServedTest::new(token, grant, now));
+            self.test = Some(ServedTest::new(token, grant, now));
         }
         let received = self.stamp(now);
-        let session = self.session.as_mut()?;
-        let is_whole = length >= session.grant.layout.min_packet_bytes(self.granter.key.as_ref());
-        if !is_whole || !session.take_allowance(now) {
+        let test = self.test.as_mut()?;
+        let is_whole = length >= test.grant.layout.min_packet_bytes(self.granter.key.as_ref());
+        if !is_whole || !test.take_allowance(now) {
             return None;
         }
-        let (count, window) = session.receipts.note(number);
+        let (count, window) = test.receipts.note(number);
         let fields = ServerFields { count, window, received, sent: received };
-        let is_last = now.since(session.began_at) > session.grant.duration + GRACE_PERIOD;
+        let is_last = now.since(test.began_at) > test.grant.duration + GRACE_PERIOD;
         Some(Output::Echo { fields, number, has_reread_clock: false, is_last })
     }
 
     /// Writes the reply to the echo in the batch, as long as it.
     fn write_reply(&mut self, fields: &ServerFields, number: u32, is_last: bool) {
-        let Some(ServedTest { token, grant, .. }) = &self.session else { return };
+        let Some(ServedTest { token, grant, .. }) = &self.test else { return };
         let key = self.granter.key.as_ref();
         let request = self.batch.messages().next().unwrap_or_default();
         self.reply.clear();
@@ -364,7 +364,7 @@ impl Party for IrttConnection {
                 self.accept_echo(token, number, length, now).unwrap_or(Output::Nothing)
             }
             Some(ClientPacket::Close { token }) => {
-                self.is_finished = self.session.as_ref().is_some_and(|session| session.token == token);
+                self.is_finished = self.test.as_ref().is_some_and(|test| test.token == token);
                 Output::Nothing
             }
             None => Output::Nothing,
