@@ -18,7 +18,7 @@ fn serve(hosts: &TwoHosts, protocol: &Protocol, address: &str) -> (Running, Vec<
             .to_vec(),
         // The client needs a stream, because nothing counts the datagrams.
         "discard" => [format!("tcp://{address}")].to_vec(),
-        "stamp" | "twamp-light" => [format!("udp://{address}")].to_vec(),
+        "stamp" | "twamp-light" | "irtt" => [format!("udp://{address}")].to_vec(),
         _ => ["tcp", "udp"].map(|scheme| format!("{scheme}://{address}")).to_vec(),
     };
     let urls_and_flags: Vec<&str> = urls.iter().map(String::as_str).chain(["--max-time", "1s"]).collect();
