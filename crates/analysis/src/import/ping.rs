@@ -439,8 +439,8 @@ fn parse_count(text: &str) -> Option<u64> {
 /// The percentage in `25% packet loss` or `(25% loss)`.
 fn lost_percent(line: &str) -> Option<f64> {
     let (before, _) = line.split_once('%')?;
-    let digits = before.rfind(|c: char| !c.is_ascii_digit() && !".,".contains(c)).map_or(0, |at| at + 1);
-    parse_decimal(before[digits..].trim_start_matches(','))
+    let number = before.rsplit(|c: char| !c.is_ascii_digit() && !".,".contains(c)).next()?;
+    parse_decimal(number.trim_start_matches(','))
 }
 
 /// `rtt min/avg/max/mdev = 0.031/0.042/0.061/0.012 ms`, `round-trip min/avg/max = 0.031/0.042/0.061 ms`, and that of fping.

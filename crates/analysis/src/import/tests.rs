@@ -390,6 +390,15 @@ fn every_encoding_of_text_is_read_or_named() {
 }
 
 #[test]
+fn bytes_of_another_encoding_may_precede_the_percentage_of_ping() {
+    let text =
+        b"PING gw (192.0.2.1) 56(84) bytes of data.\n64 bytes from gw: icmp_seq=1 ttl=64 time=0.031 ms\n\n\
+        --- gw ping statistics ---\n2 packets transmitted, 1 received,\xc550% packet loss, time 1001ms\n";
+    let run = import_bytes("ping", text, &import_options()).unwrap();
+    assert_eq!(run.cases[0].figures.counts.known_lost(), Some(1));
+}
+
+#[test]
 fn unknown_losses_are_absent() {
     let about = ImportOptions { unit: Some(TimeUnit::Milliseconds), ..import_options() };
     let run = import_bytes("samples", b"1\n2\n3\n", &about).unwrap();
