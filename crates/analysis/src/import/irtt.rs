@@ -26,6 +26,9 @@ pub(crate) const FORMAT: ImportFormat =
 /// Half a million round trips. The file is not held in memory, but a hostile file may be one long text.
 const MAX_FILE_BYTES: u64 = 512 << 20;
 
+/// A hundred years: no clock of a client counts longer.
+const MAX_TIME_NS: u64 = 3_200_000_000_000_000_000;
+
 /// Makes the numbers of replies differ from those of requests: irtt counts what it received.
 const REPLY_NUMBER_BASE: u32 = 1 << 31;
 
@@ -236,7 +239,8 @@ impl RoundTripLog {
     /// Adds a round trip. `None`: its times are impossible.
     fn add(&mut self, trip: &ListedRoundTrip) -> Option<()> {
         let ListedTimes { client, server } = &trip.timestamps;
-        let time = |stamp: ClockReadings| Some(Time(u64::try_from(stamp.monotonic?).ok()?));
+        let is_possible = |ns: &u64| *ns <= MAX_TIME_NS;
+        let time = |stamp: ClockReadings| u64::try_from(stamp.monotonic?).ok().filter(is_possible).map(Time);
         let sent = time(client.send)?;
         if self.requests == 0 {
             (self.first_sent, self.last) = (sent, sent);

@@ -519,10 +519,7 @@ fn time_of_reply(line: &str) -> Option<ReplyTime> {
     let Some(unit_ns) = unit_ns.filter(|_| is_word) else { return Some(impossible()) };
     let Some(time) = parse_time(number, unit_ns) else { return Some(impossible()) };
     Some(match (name.ends_with('<'), time) {
-        (true, ReplyTime::Is(milliseconds)) if milliseconds < MAX_LATENCY_MS => {
-            ReplyTime::Below((milliseconds * 1e6).round() as u64)
-        }
-        (true, ReplyTime::Is(_)) => ReplyTime::Impossible(after.to_owned()),
+        (true, ReplyTime::Is(milliseconds)) => ReplyTime::Below((milliseconds * 1e6).round() as u64),
         (_, time) => time,
     })
 }
@@ -531,6 +528,7 @@ fn time_of_reply(line: &str) -> Option<ReplyTime> {
 fn parse_time(number: &str, unit_ns: f64) -> Option<ReplyTime> {
     let milliseconds = parse_decimal(number)? * unit_ns / 1e6;
     Some(match below::limit_ns(below::step_ns(number, unit_ns)) {
+        _ if milliseconds >= MAX_LATENCY_MS => ReplyTime::Impossible(number.to_owned()),
         _ if milliseconds > 0.0 => ReplyTime::Is(milliseconds),
         Some(limit) => ReplyTime::Below(limit),
         None => ReplyTime::Impossible(number.to_owned()),
