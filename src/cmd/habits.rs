@@ -107,6 +107,7 @@ static HABITS: &[Habit] = &[
     habit(MEASURING, &["-v", "-V", "--verbose"], "write --notes or --all; --json FILE has every figure"),
     habit(MEASURING, &["-M", "--set-mss"], "leave it out: the kernel chooses the size of packets"),
     habit(MEASURING, &["--connect-timeout"], "write --timeout TIME"),
+    habit(LATENCY, &["--hmac"], "write --authenticated --token-file FILE"),
     habit(LATENCY, &["-D"], "write --raw FILE, which has the time of each request"),
     habit(LATENCY, &["-f", "-A"], "write --rate max: the next request leaves when the reply has arrived"),
     habit(LATENCY, &["-I"], "write --device INTERFACE or --bind ADDRESS"),
@@ -128,6 +129,7 @@ static HABITS: &[Habit] = &[
     ),
     habit(THROUGHPUT, &["--forceflush"], "write --events -"),
     habit(THROUGHPUT, &["--rate", "--mps", "--pps"], "write --bit-rate RATE"),
+    habit(SERVE, &["--hmac"], "write --token-file FILE"),
     habit(SERVE, &["-s", "--server"], "leave it out"),
     habit(SERVE, &["-D", "--daemon"], "write nohup linkgauge serve &"),
     habit(
