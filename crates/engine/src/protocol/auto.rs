@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::linkgauge::{self, GreetedConnection, try_times};
 use super::{CaseError, ConnectionCache, PROTOCOLS, Protocol, ProtocolError, find_protocol};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, rfc2217};
+use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
 
@@ -57,8 +58,8 @@ pub(crate) fn detect(
     let dialer = &Dialer { wait: WaitMode::Block, ..dialer.clone() };
     let hello = linkgauge::Hello::new();
     let mut link = dialer.open(endpoint)?;
-    let began = dialer.now();
-    let probed = probe(link.as_mut(), &caps, hello.bytes(), dialer);
+    let mut tried_at = dialer.now();
+    let probed = probe(link.as_mut(), &caps, hello.bytes(), dialer, &mut tried_at);
     let (reply, silence) = match probed {
         Ok(probed) => probed,
         // Some servers reset the connection after input that they do not understand.
@@ -88,7 +89,7 @@ pub(crate) fn detect(
     }
     if let Some(challenge) = hello.challenge_in(&reply).map(<[u8]>::to_vec) {
         let name = GreetedConnection::cache_name(endpoint);
-        let round_trip = dialer.now() - began;
+        let round_trip = dialer.now() - tried_at;
         connections.store(name, GreetedConnection { link, hello, challenge, round_trip });
         return named("linkgauge");
     }
@@ -121,17 +122,20 @@ enum NoReply {
     Closed,
 }
 
-/// Sends a hello. Returns up to as many bytes of the reply, and how the server failed to reply, if it did.
+/// Sends a hello. Returns up to as many bytes of the reply, and how the server failed to reply, if it did. Stores when the last try
+/// began.
 fn probe(
     link: &mut dyn Link,
     caps: &Caps,
     hello: &[u8],
     dialer: &Dialer,
+    tried_at: &mut Time,
 ) -> Result<(Vec<u8>, NoReply), Fault> {
     let mut silence = NoReply::Open;
     let mut reply = Vec::new();
     let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(hello.len()).max(hello.len())];
     for wait in try_times(caps, dialer.timeout) {
+        *tried_at = dialer.now();
         let mut sent = 0;
         while sent < hello.len() {
             sent += link.send(&hello[sent..], dialer.timeout)?;

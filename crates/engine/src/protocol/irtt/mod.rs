@@ -164,7 +164,8 @@ fn open_test(
     dialer: &Dialer,
 ) -> Result<OpenedTest, ProtocolError> {
     let request = packet_of(OPEN, &[&requested.to_bytes()], key);
-    let mut sender = RequestSender { link, dialer, input: &mut Vec::new() };
+    let mut input = Vec::new();
+    let mut sender = RequestSender::new(link, dialer, &mut input);
     let reply = sender.send_until_reply(&request, |bytes| {
         let Some((flags, body)) = packet::read_packet(bytes, key) else {
             return ParsedInput::Unexpected(None);

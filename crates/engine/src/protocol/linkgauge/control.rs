@@ -209,19 +209,19 @@ impl ControlConnection {
     }
 
     fn sender(&mut self) -> RequestSender<'_> {
-        RequestSender { link: self.link.as_mut(), dialer: &self.dialer, input: &mut self.input }
+        RequestSender::new(self.link.as_mut(), &self.dialer, &mut self.input)
     }
 
     /// Sends a hello and waits for its reply.
     fn greet(&mut self) -> Result<Greeting, ProtocolError> {
         let hello = Hello::new();
-        let began = self.dialer.now();
         let mut sender = self.sender();
         let challenge = sender.send_until_reply(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
             Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
             None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
             None => ParsedInput::Unexpected(None),
         });
+        let round_trip = sender.time_of_try();
         self.input.clear();
         let challenge = match challenge {
             Err(Fault::Closed) => Ok(None),
@@ -232,7 +232,7 @@ impl ControlConnection {
                 "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
             ProtocolError::unexpected_reply(&self.endpoint, what)
         })?;
-        Ok(Greeting { hello, challenge, round_trip: self.dialer.now() - began })
+        Ok(Greeting { hello, challenge, round_trip })
     }
 
     pub(super) fn open_session(
@@ -324,7 +324,7 @@ impl ControlConnection {
         let frame = self.frames.encode(number, request);
         let ControlConnection { link, dialer, input, frames, unasked, .. } = self;
         let mut used_bytes = 0;
-        let mut sender = RequestSender { link: link.as_mut(), dialer, input };
+        let mut sender = RequestSender::new(link.as_mut(), dialer, input);
         let reply = sender.send_until_reply(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
                 _ if bytes == frame.as_slice() => ParsedInput::Parsed(Err(SessionWireError::Echoed)),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::wire;
 use crate::link::{Caps, Dialer, Fault, Framing, Link};
+use linkgauge_model::clock::Time;
 
 /// Maximum tries of a request within its timeout, on links that lose data.
 const MAX_REQUEST_TRIES: u32 = 5;
@@ -23,13 +24,22 @@ const MAX_EARLIER_MESSAGES: usize = 1 << 14;
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
 /// limit.
 pub(crate) struct RequestSender<'a> {
-    pub(crate) link: &'a mut dyn Link,
-    pub(crate) dialer: &'a Dialer,
+    link: &'a mut dyn Link,
+    dialer: &'a Dialer,
     /// What has arrived on a stream and belongs to no reply. The reply is at its begin afterwards.
-    pub(crate) input: &'a mut Vec<u8>,
+    input: &'a mut Vec<u8>,
+    tried_at: Time,
 }
 
-impl RequestSender<'_> {
+impl<'a> RequestSender<'a> {
+    pub(crate) fn new(
+        link: &'a mut dyn Link,
+        dialer: &'a Dialer,
+        input: &'a mut Vec<u8>,
+    ) -> RequestSender<'a> {
+        RequestSender { tried_at: dialer.now(), link, dialer, input }
+    }
+
     /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
     /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
     /// reply.
@@ -47,6 +57,7 @@ impl RequestSender<'_> {
         let mut strange = None;
         self.drop_earlier(&mut chunk)?;
         for wait in try_times(&caps, self.dialer.timeout) {
+            self.tried_at = self.dialer.now();
             let mut sent = 0;
             while sent < words.len() {
                 sent += self.link.send(&words[sent..], until.since(self.dialer.now()))?;
@@ -82,6 +93,11 @@ impl RequestSender<'_> {
             }
         }
         strange.ok_or(Fault::TimedOut)
+    }
+
+    /// The time since the last try of the last request.
+    pub(crate) fn time_of_try(&self) -> Duration {
+        self.dialer.now().since(self.tried_at)
     }
 
     /// Takes messages out of the socket that arrived before the request: they fill its buffer, and no reply is among them.
