@@ -304,7 +304,7 @@ fn check_program(program: &str) -> Result<()> {
 }
 
 fn read_targets(flags: &Flags) -> Result<Config> {
-    let is_file = |target: &String| target.ends_with(".toml");
+    let is_file = |target: &String| target.ends_with(".toml") || Path::new(target).is_file();
     match flags.targets.as_slice() {
         [file] if is_file(file) => {
             let text = read_text(Path::new(file), "the file")?;
