@@ -71,7 +71,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
     let lost = responses.iter().filter(|response| response.is_none()).count() as u64;
     assert!((20..120).contains(&lost), "{lost}");
     assert_eq!(
-        (deeds.len() as u64, figures.counts.sent, figures.counts.lost, figures.counts.missed_sends),
+        (deeds.len() as u64, figures.counts.sent, figures.counts.lost, figures.counts.late_sends),
         (3000, 3000, lost, 0)
     );
     let missed = figures.times.missed_frames.unwrap();

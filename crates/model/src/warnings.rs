@@ -15,9 +15,9 @@ mod stamps;
 use serde_json::{Map, Value};
 
 use crate::plan::{Direction, WaitMode};
-use crate::run::{CaseResult, DefectKind, RequestCounts, Warning, WarningCode};
+use crate::run::{CaseResult, DefectKind, MessageCounts, RequestCounts, Warning, WarningCode};
 use crate::stats;
-use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
+use crate::units::{format_bit_rate, format_count, format_nanoseconds, format_plural};
 pub use host_busy::was_host_busy;
 pub use radio::WEAK_WIFI_SIGNAL_DBM;
 
@@ -338,13 +338,15 @@ fn load_stalled(case: &CaseResult) -> Option<Warning> {
 }
 
 fn missed_sends(case: &CaseResult) -> Option<Warning> {
-    let (missed, sent) = (case.figures.counts.missed_sends, case.figures.counts.sent);
-    (missed * 100 > sent).then(|| {
+    let MessageCounts { sent, late_sends, missed_sends, .. } = case.figures.counts;
+    let missed = late_sends.saturating_add(missed_sends);
+    (missed.saturating_mul(100) > sent).then(|| {
         Warning::new(
             WarningCode::MissedSends,
             format!(
-                "{} left more than one period late, or not at all ({sent} sent)",
-                format_plural(missed, "message")
+                "{} left more than one period late, and {} never left ({sent} sent)",
+                format_plural(late_sends, "message"),
+                format_count(missed_sends),
             ),
             match lacks_numbers(case) {
                 true => {
@@ -606,11 +608,12 @@ mod tests {
         case.requested
             .insert("pacing".to_owned(), serde_json::json!({ "kind": "fixed", "per_second": 500.0 }));
         case.requested.insert("timeout_ns".to_owned(), serde_json::json!(1_000_000_000));
-        (case.figures.counts.sent, case.figures.counts.missed_sends) = (1024, 1476);
+        case.figures.counts.sent = 1024;
+        (case.figures.counts.late_sends, case.figures.counts.missed_sends) = (256, 1476);
         for (bytes, lost, names_numbers) in [(1, 10, true), (1, 0, false), (2, 10, false), (8, 10, false)] {
             (case.message_bytes, case.figures.counts.lost) = (bytes, lost);
             let Warning { text, remedy, .. } = missed_sends(&case).unwrap();
-            assert_eq!(text, "1 476 messages left more than one period late, or not at all (1024 sent)");
+            assert_eq!(text, "256 messages left more than one period late, and 1 476 never left (1024 sent)");
             assert_eq!(remedy.contains("--size 8"), names_numbers, "{bytes} {lost} {remedy}");
         }
     }

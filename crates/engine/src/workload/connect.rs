@@ -102,7 +102,7 @@ impl Connector {
         let (intended, began) = (opening.intended, ended.began);
         self.recorder.counts.sent += 1;
         let held_up = !self.schedule.is_closed_loop() && self.schedule.due(began) <= began;
-        self.recorder.counts.missed_sends += u64::from(held_up);
+        self.recorder.counts.late_sends += u64::from(held_up);
         if ended.is_open {
             self.silence.on_reply();
             self.recorder.record_reply(Sample { sequence, intended, sent: began, received: now }, 0);
@@ -127,6 +127,7 @@ impl Party for Connector {
         let (phase, begins) = self.phases.advance_to(now);
         self.is_first_measured |= begins;
         if phase == Phase::Finished {
+            self.recorder.counts.missed_sends += self.schedule.take_overdue(self.phases.time_limit(), now);
             let is_lost = self.silence.shows_lost_server(&self.recorder, self.timeout, now);
             return if is_lost { Step::Fail(Fault::TimedOut) } else { Step::Done };
         }

@@ -241,6 +241,17 @@ impl SendSchedule {
         }
     }
 
+    /// Messages that were due before `end` and have not been sent, once that has passed; then none is due before it any more.
+    /// A single one does not count: it may be due just at the end.
+    pub(crate) fn take_overdue(&mut self, end: Time, now: Time) -> u64 {
+        let mut overdue = 0;
+        while !self.is_closed_loop() && now >= end && self.due(end) < end {
+            overdue += 1;
+            self.advance();
+        }
+        if overdue > 1 { overdue } else { 0 }
+    }
+
     /// Advances to the next message after one has been sent.
     #[inline]
     pub(crate) fn advance(&mut self) {

@@ -14,7 +14,7 @@ pub(super) fn is_counted(metric: &str, case: &CaseResult) -> bool {
         }
         // Of replies.
         "late" | "early" => !is_transfer(case),
-        "missed_sends" => !has_no_schedule(case),
+        "late_sends" | "missed_sends" => !has_no_schedule(case),
         // Of what a loop returns.
         "lost_bytes" | "inserted_bytes" => case.direction == Direction::Loop,
         _ => true,

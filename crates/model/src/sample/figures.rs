@@ -55,6 +55,7 @@ impl Counts {
             early: self.early,
             reordered: self.reordered,
             corrupt_messages: self.corrupt_messages,
+            late_sends: self.late_sends,
             missed_sends: self.missed_sends,
             receiver_socket_drops: None,
             network_lost: None,

@@ -97,7 +97,9 @@ pub struct Counts {
     pub lost_bytes: u64,
     /// Unexpected additional bytes of an echoed stream.
     pub inserted_bytes: u64,
-    /// Scheduled sends that could not be made in time.
+    /// Messages that left when the next one was already due.
+    pub late_sends: u64,
+    /// Messages that were due until the end and never left.
     pub missed_sends: u64,
     /// The receiver was stopped while more data could still arrive: missing data is not lost.
     pub is_interrupted: bool,
@@ -122,6 +124,7 @@ impl Counts {
         self.corrupt_messages += other.corrupt_messages;
         self.lost_bytes += other.lost_bytes;
         self.inserted_bytes += other.inserted_bytes;
+        self.late_sends += other.late_sends;
         self.missed_sends += other.missed_sends;
         self.is_interrupted |= other.is_interrupted;
         self.delivered_bytes += other.delivered_bytes;
@@ -198,8 +201,8 @@ pub struct Recorder {
     pub defects: Vec<Defect>,
     /// Only where a client requests each chunk.
     pub transfer_counts: Option<TransferCounts>,
-    /// Bytes delivered at the very first instant. They took no measured time.
-    pub initial_bytes: u64,
+    /// Bytes delivered at the very first instant, or after the time of the load. They took no measured time.
+    pub untimed_bytes: u64,
     /// Only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
     /// Only where another thread judges the round trips while they are measured.
@@ -271,7 +274,7 @@ impl Recorder {
             last_instant: None,
             defects: Vec::new(),
             transfer_counts: None,
-            initial_bytes: 0,
+            untimed_bytes: 0,
             idle: None,
             probe_log: None,
             reply_log: None,
@@ -361,7 +364,7 @@ impl Recorder {
     /// The measurement begins with bytes that arrive at this instant.
     pub fn begin_with_bytes(&mut self, at: Time, bytes: u64) {
         self.begin(at);
-        self.initial_bytes = bytes;
+        self.untimed_bytes = bytes;
     }
 
     /// Records a round trip with `bytes` of payload.
@@ -453,6 +456,13 @@ impl Recorder {
         self.publish(messages, bytes);
     }
 
+    /// Records payload of a one-way flow that is delivered after the time of the load: no rate includes it.
+    pub fn record_late_delivery(&mut self, messages: u64, bytes: u64) {
+        self.counts.received += messages;
+        self.counts.delivered_bytes += bytes;
+        self.untimed_bytes += bytes;
+    }
+
     /// Records received messages with a congestion mark.
     pub fn record_ce(&mut self, now: Time, messages: u64) {
         self.time_series.record_ce(now, messages);
@@ -519,7 +529,7 @@ impl Recorder {
         }
         self.first_instant = [self.first_instant, other.first_instant].into_iter().flatten().min();
         self.last_instant = self.last_instant.max(other.last_instant);
-        self.initial_bytes += other.initial_bytes;
+        self.untimed_bytes += other.untimed_bytes;
         if self.defects.is_empty() {
             self.defects.clone_from(&other.defects);
         }

@@ -216,7 +216,8 @@ impl WatchState {
     fn remember(&mut self, second: i64, window: &Window, run: &Run) {
         self.total.merge(window);
         self.protocol_of(run);
-        self.missed_sends += run.cases.iter().map(|case| case.figures.counts.missed_sends).sum::<u64>();
+        let counts = run.cases.iter().map(|case| case.figures.counts);
+        self.missed_sends += counts.map(|counts| counts.late_sends + counts.missed_sends).sum::<u64>();
         if self.recent.len() == RECENT_SLICES {
             self.recent.pop_front();
         }

@@ -329,7 +329,7 @@ impl ClientControl {
         }
         if self.stage == ClientStage::Running && self.is_test_done(now) {
             self.enter_stage(ClientStage::Draining(now));
-            // The server sends on while the last datagrams of the upload travel; the download has its time by now.
+            // The server sends on while the last datagrams of the upload travel; the rate of the download has its time by now.
             if self.plan.parameters.bidirectional && self.plan.framing == Framing::Message {
                 self.test.end_load();
             }

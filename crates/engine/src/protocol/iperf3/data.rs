@@ -42,7 +42,7 @@ const MAX_OVERTIME: Duration = Duration::from_secs(5);
 pub struct TestState {
     /// The end of the test was signalled.
     end_signalled: AtomicBool,
-    /// The time of the test is over at a client: what arrives from now on does not count.
+    /// The time of the test is over at a client: what arrives from now on is in no rate.
     load_ended: AtomicBool,
     /// The test failed; all waits end.
     aborted: AtomicBool,
@@ -91,7 +91,7 @@ impl TestState {
         self.end_signalled.store(true, Relaxed);
     }
 
-    /// Ends the time that counts for a client's receivers of datagrams, before the end of the test.
+    /// Ends the time that a client's receivers measure, before the end of the test.
     pub(super) fn end_load(&self) {
         self.load_ended.store(true, Relaxed);
     }
@@ -339,7 +339,7 @@ impl Party for TestStream {
         let over = self.test.is_ended();
         let at_rest = match self.party {
             StreamParty::Sender(_) => over,
-            StreamParty::Receiver(_) => over && (self.test.load_ended.load(Relaxed) || self.is_complete(now)),
+            StreamParty::Receiver(_) => over && self.is_complete(now),
         };
         if at_rest || self.test.is_aborted() {
             return Step::Done;
@@ -390,10 +390,10 @@ impl Party for TestStream {
         if let Some(entry) = &mut self.entry {
             entry.on_received(self.party.batch());
         }
-        if self.test.load_ended.load(Relaxed) {
-            let late: usize = self.party.batch().map_or(0, |batch| batch.messages().map(<[u8]>::len).sum());
-            self.test.received_bytes.fetch_add(late as u64, Relaxed);
-            return;
+        if let StreamParty::Receiver(sink) = &mut self.party
+            && self.test.load_ended.load(Relaxed)
+        {
+            sink.end_load();
         }
         let before = self.party.recorder().counts.delivered_bytes;
         self.party.as_party().on_received(now);

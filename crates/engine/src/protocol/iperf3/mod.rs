@@ -457,7 +457,7 @@ impl EndpointTest {
         inward: bool,
         whole: bool,
     ) -> FlowReport {
-        let Parameters { udp, omit_s, length, bidirectional, .. } = self.parameters;
+        let Parameters { udp, omit_s, length, .. } = self.parameters;
         let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
         // Datagrams have no acknowledgement: use the time of sending.
         let last = if udp { own.last_instant } else { control.drained_at };
@@ -490,11 +490,8 @@ impl EndpointTest {
                 // A stream loses nothing, even if the counts differ at its start and end.
                 (true, false) => own.messages,
                 (false, _) => reported.bytes / u64::from(length.max(1)),
-                // Only the server counts losses at the end. Its count is that of the same time unless the start is omitted, or it
-                // sends on while the upload ends.
-                (true, true) if whole && omit_s == 0 && !bidirectional => {
-                    own.sent_messages.max(reported.packets)
-                }
+                // Only the server counts losses at the end. Its count is that of the same time unless the start is omitted.
+                (true, true) if whole && omit_s == 0 => own.sent_messages.max(reported.packets),
                 (true, true) => own.sent_messages,
             },
             // The time runs from the first datagram to the last, so the first takes none of it.

@@ -13,7 +13,7 @@ use super::wire::{self, ControlState, Cookie, ErrorCode, Parameters, TestResults
 use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Admission, Caps, Framing};
 use crate::protocol::{ServerConfig, ServerLimits, Service};
-use crate::workload::Load;
+use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{Pacing, StopCondition};
 use linkgauge_model::sample::Recorder;
@@ -291,7 +291,7 @@ fn the_last_stream_enters_when_its_receiver_is_ready_and_counts_all_that_arrives
 }
 
 #[test]
-fn datagrams_after_the_time_of_a_bidirectional_test_do_not_count() {
+fn datagrams_after_the_time_of_a_bidirectional_test_count_but_are_in_no_rate() {
     let test = Arc::<TestState>::default();
     let plan = ClientPlan {
         parameters: Parameters { udp: true, bidirectional: true, ..parameters() },
@@ -321,10 +321,16 @@ fn datagrams_after_the_time_of_a_bidirectional_test_do_not_count() {
     assert_eq!(test.received_bytes(), 2000, "the link is alive");
     let (words, _) = drain_output(&mut client, Time(2_000_000_000));
     assert_eq!(words, [ControlState::TestEnd as u8]);
-    assert!(matches!(receiver.next_step(Time(2_000_000_000)), Step::Done));
+    // What the server had sent by then still arrives.
+    deliver(&mut receiver, &datagram(4), Time(2_100_000_000));
+    drain_output(&mut receiver, Time(2_100_000_000));
+    receiver.on_timeout(Time(2_500_000_000));
+    assert!(matches!(receiver.next_step(Time(2_500_000_000)), Step::Done));
     receiver.on_ended(PartyCost::default());
     let ended = &test.stream_results(1)[0];
-    assert_eq!((ended.bytes, ended.last_instant), (1000, Some(Time(100_000_000))));
+    assert_eq!((ended.bytes, ended.last_instant), (3000, Some(Time(100_000_000))));
+    assert_eq!((ended.messages, ended.sent_messages, ended.missing_packets), (3, 4, 1));
+    assert_eq!(receiver.recorder().untimed_bytes, 3000, "the first took no time, the others arrived after it");
 }
 
 #[test]

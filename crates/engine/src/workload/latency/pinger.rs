@@ -112,8 +112,6 @@ pub struct Pinger {
     is_first_measured: bool,
     is_closed: bool,
     is_refused: bool,
-    /// No further request is due.
-    is_over: bool,
     /// Bytes that arrived after the last reply.
     stray_bytes: u64,
     /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
@@ -186,7 +184,6 @@ impl Pinger {
                 .map(|most| Box::new(RequestsPerConnection::new(most.get()))),
             is_closed: false,
             is_refused: false,
-            is_over: false,
             batch: new_batch(load, caps),
             // Without a time limit each request would take a full timeout.
             stray_bytes: 0,
@@ -332,19 +329,10 @@ impl Pinger {
         }
     }
 
-    /// No request follows. Counts those that were due until the end of the measurement and are still not sent. One may be due just at the end.
+    /// No request follows. Counts those that were due until the end of the measurement and are still not sent.
     fn end_schedule(&mut self, now: Time) {
         self.outgoing.end();
-        let end = self.phases.time_limit();
-        if std::mem::replace(&mut self.is_over, true) || self.schedule.is_closed_loop() || now < end {
-            return;
-        }
-        let mut unsent = 0;
-        while self.schedule.due(end) < end {
-            unsent += 1;
-            self.schedule.advance();
-        }
-        self.recorder.counts.missed_sends += if unsent > 1 { unsent } else { 0 };
+        self.recorder.counts.missed_sends += self.schedule.take_overdue(self.phases.time_limit(), now);
     }
 }
 
@@ -444,7 +432,7 @@ impl Party for Pinger {
                 counts.missed_sends += skipped;
                 // The schedule has advanced: if the next message is already due, this one was delayed.
                 let held_up = !self.schedule.is_closed_loop() && self.schedule.due(at) <= at;
-                counts.missed_sends += u64::from(held_up);
+                counts.late_sends += u64::from(held_up);
             }
             self.phases.count_sent(1, self.payload_bytes);
             self.late_replies.restart();

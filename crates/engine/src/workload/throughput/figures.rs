@@ -178,8 +178,8 @@ fn add_optional(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
 #[derive(Default)]
 struct DeliveredCounts {
     bytes: u64,
-    /// Bytes of the first receipts: they mark the start of the receiver's time and took none of it.
-    initial_bytes: u64,
+    /// Bytes that took none of the receiver's time: those of the first receipts, which mark its start, and those after the load.
+    untimed_bytes: u64,
     messages: u64,
     duplicate: u64,
     reordered: u64,
@@ -193,7 +193,7 @@ impl DeliveredCounts {
         let counts = &recorder.counts;
         DeliveredCounts {
             bytes: counts.delivered_bytes,
-            initial_bytes: recorder.initial_bytes,
+            untimed_bytes: recorder.untimed_bytes,
             messages: counts.received,
             duplicate: counts.duplicate,
             reordered: counts.reordered,
@@ -221,7 +221,7 @@ impl DeliveredCounts {
         DeliveredCounts {
             // The server's counts are untrusted and may overflow.
             bytes: self.bytes.saturating_add(flow.bytes),
-            initial_bytes: self.initial_bytes.saturating_add(flow.head_bytes),
+            untimed_bytes: self.untimed_bytes.saturating_add(flow.head_bytes),
             messages: self.messages.saturating_add(flow.messages),
             duplicate: self.duplicate.saturating_add(flow.duplicate),
             reordered: self.reordered.saturating_add(flow.reordered),
@@ -232,7 +232,7 @@ impl DeliveredCounts {
     }
 
     fn rate_bps(&self) -> Option<f64> {
-        let timed = self.bytes.saturating_sub(self.initial_bytes);
+        let timed = self.bytes.saturating_sub(self.untimed_bytes);
         // A single receipt has no rate.
         (self.elapsed_ns > 0 && (timed > 0 || self.bytes == 0))
             .then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)

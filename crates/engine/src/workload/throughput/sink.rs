@@ -110,6 +110,8 @@ pub(crate) struct Sink {
     loopback: Option<Loopback>,
     silence: SilenceTimer,
     sender_limits: SenderLimits,
+    /// The time of the load is over: what arrives counts, but not for the rate.
+    is_load_over: bool,
     /// Keepalive messages, for links without connections.
     keepalive: Option<Keepalive>,
     end: SinkEnd,
@@ -159,6 +161,7 @@ impl Sink {
                 begun: None,
             },
             sender_limits: SenderLimits::new(load),
+            is_load_over: false,
             keepalive: None,
             end: SinkEnd::default(),
             recorder,
@@ -202,6 +205,11 @@ impl Sink {
     /// Starts the flow: earlier waiting does not count.
     pub(crate) fn start_waiting(&mut self, now: Time) {
         self.silence.waiting_since = Some(now);
+    }
+
+    /// Ends the time of the load: what arrives from now on is received, and no rate includes it.
+    pub(crate) fn end_load(&mut self) {
+        self.is_load_over = true;
     }
 
     /// Whether silence is the regular end, because the link cannot signal that the sender has finished.
@@ -337,7 +345,9 @@ impl Party for Sink {
                     None => self.recorder.begin_with_bytes(now, arrived.bytes),
                 }
             }
-            if phase == Phase::Measuring {
+            if phase == Phase::Measuring && self.is_load_over {
+                self.recorder.record_late_delivery(arrived.messages, arrived.bytes);
+            } else if phase == Phase::Measuring {
                 self.recorder.record_delivery(now, arrived.messages, arrived.bytes);
                 if self.batch.ce_messages() > 0 {
                     self.recorder.record_ce(now, self.batch.ce_messages());

@@ -41,7 +41,10 @@ pub struct MessageCounts {
     /// Messages that arrived with changed content.
     #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_messages: u64,
-    /// Sends that the schedule required but that could not be made in time.
+    /// Messages that left when the next one of the schedule was already due.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub late_sends: u64,
+    /// Messages of the schedule that were never sent: what is sent and these are the schedule.
     #[serde(skip_serializing_if = "is_zero")]
     pub missed_sends: u64,
 }
@@ -91,6 +94,7 @@ impl MessageCounts {
             (&mut self.early, other.early),
             (&mut self.reordered, other.reordered),
             (&mut self.corrupt_messages, other.corrupt_messages),
+            (&mut self.late_sends, other.late_sends),
             (&mut self.missed_sends, other.missed_sends),
         ] {
             *sum = sum.saturating_add(more);

@@ -340,7 +340,7 @@ impl Party for ServerFlow {
             flow = FlowReport {
                 bytes: counts.delivered_bytes,
                 messages: counts.received,
-                head_bytes: recorder.initial_bytes,
+                head_bytes: recorder.untimed_bytes,
                 elapsed_ns: recorder.elapsed_ns(),
                 began_ns: recorder.first_instant.map(|first| first.0),
                 duplicate: counts.duplicate,
