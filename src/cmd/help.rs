@@ -320,6 +320,7 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("tag last before", "name the last run"),
             ("tag 84181a release-1.2 lab", "two names"),
             ("tag last before --remove", "remove the name"),
+            ("tag tag:before --remove", "remove all names of these runs"),
         ],
     ),
     (

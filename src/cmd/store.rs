@@ -290,6 +290,12 @@ fn find_ids(store: &Store, named: &str) -> Result<Vec<String>, StoreError> {
     }
 }
 
+/// The ids of the saved runs with these names, with commas between.
+pub fn find_saved_runs(store: &Store, named: &str) -> Result<Vec<String>, StoreError> {
+    let each: Vec<_> = named.split(',').map(|part| find_ids(store, part)).collect::<Result<_, _>>()?;
+    Ok(each.concat())
+}
+
 /// Whether a name is that of saved runs.
 pub fn is_saved(named: &str, store: &StoreFlags) -> bool {
     store.open().is_ok_and(|opened| {

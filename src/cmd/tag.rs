@@ -4,18 +4,18 @@ use anyhow::Result;
 use clap::Args;
 
 use super::Status;
-use super::store::{StoreFlags, parse_tag};
+use super::store::{StoreFlags, find_saved_runs, parse_tag};
 
 /// Name a saved run, to find it, keep it and group it with others
 ///
 /// 'prune' keeps tagged runs, and tag:NAME stands for all runs of that name.
 #[derive(Args)]
 pub struct Flags {
-    /// Id of a saved run (its beginning or end suffices), or 'last'
+    /// Saved runs: ids (their beginning or end suffices), 'last', tags (tag:NAME or NAME); several with commas between
     #[arg(value_name = "RUN")]
-    run: String,
-    /// Names
-    #[arg(required = true, value_name = "NAME", value_parser = parse_tag)]
+    runs: String,
+    /// Names [default: with --remove all names of the run]
+    #[arg(required_unless_present = "remove", value_name = "NAME", value_parser = parse_tag)]
     names: Vec<String>,
     /// Remove the names
     #[arg(long)]
@@ -26,10 +26,15 @@ pub struct Flags {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let mut store = flags.store.open()?;
-    let id = store.resolve_id(&flags.run)?;
-    match flags.remove {
-        true => store.untag(&id, &flags.names)?,
-        false => store.tag(&id, &flags.names)?,
+    for id in find_saved_runs(&store, &flags.runs)? {
+        match flags.remove {
+            true if flags.names.is_empty() => {
+                let all = store.tags_of(&id)?;
+                store.untag(&id, &all)?;
+            }
+            true => store.untag(&id, &flags.names)?,
+            false => store.tag(&id, &flags.names)?,
+        }
     }
     Ok(Status::Complete)
 }

@@ -352,6 +352,31 @@ fn pruning_spares_tagged_runs() {
 }
 
 #[test]
+fn tags_are_set_and_removed_by_every_name_of_a_run() {
+    let place = Place::new();
+    place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb", "20261103T100000Z-cccc"]);
+    let tags = || {
+        let Ended { stdout, .. } = place.run(&["history"]);
+        ["aaaa", "bbbb", "cccc"].map(|id| {
+            let line = stdout.lines().find(|line| line.contains(id)).unwrap_or_default();
+            ["one", "two"].map(|tag| line.contains(tag))
+        })
+    };
+    let change = |words: &[&str]| {
+        let ended = place.run(words);
+        assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{words:?}");
+        tags()
+    };
+    assert_eq!(change(&["tag", "aaaa,bbbb", "one"]), [[true, false], [true, false], [false; 2]]);
+    assert_eq!(change(&["tag", "tag:one,last", "two"]), [[true; 2], [true; 2], [false, true]]);
+    assert_eq!(change(&["tag", "--remove", "last"]), [[true; 2], [true; 2], [false; 2]], "all names");
+    assert_eq!(change(&["tag", "one", "two", "--remove"]), [[true, false], [true, false], [false; 2]]);
+    let refused = place.run(&["tag", "last"]);
+    assert_eq!(refused.status, Some(2));
+    assert!(refused.stderr.contains("<NAME>"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_tag_needs_no_prefix_unless_a_file_has_its_name() {
     let place = Place::new();
     place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb"]);
