@@ -252,9 +252,11 @@ impl DirectionSums {
             });
             return DirectionTotals { datagrams: Datagrams::Received(blocks), ..way };
         }
+        // The bytes decide: both counts are those of one period, and one of them may have a datagram more at its edge.
+        let arrived = if self.datagram_bytes > 0 && received.bytes.is_some() { blocks } else { arrived };
         // Datagrams after the last one that the receiver saw are lost as well. This is unknown if each side measured
         // its own time.
-        let sent = sent.map_or(all, |sent| sent.max(arrived));
+        let sent = sent.unwrap_or(0).max(arrived + lost);
         DirectionTotals { datagrams: Datagrams::Counted(sent, arrived), ..way }
     }
 
@@ -404,6 +406,29 @@ mod tests {
         let way =
             DirectionSums { omits_start: true, ..direction_sums(&sent, Some(&received)) }.result().unwrap();
         assert_eq!((way.datagrams, way.mixes_periods), (Datagrams::Counted(182_475, 59_328), false));
+    }
+
+    #[test]
+    fn a_datagram_at_the_edge_of_the_omitted_start_contradicts_nothing() {
+        let counted = |bytes: u64, packets: f64, lost: f64, omits_start: bool| {
+            let (sent, received) = (packet_sum(382_000, 382.0, 0.0), packet_sum(bytes, packets, lost));
+            let way = DirectionSums { omits_start, ..direction_sums(&sent, Some(&received)) }.result().unwrap();
+            (way.datagrams, way.impossible, way.mixes_periods)
+        };
+        for (bytes, packets, lost, wanted) in [
+            (383_000, 382.0, 0.0, Datagrams::Counted(383, 383)),
+            (381_000, 382.0, 0.0, Datagrams::Counted(381, 381)),
+            (371_000, 382.0, 12.0, Datagrams::Counted(383, 371)),
+        ] {
+            assert_eq!(counted(bytes, packets, lost, true), (wanted, None, false), "{bytes}");
+        }
+        // A whole test: what the sender counted and the receiver did not get is lost.
+        assert_eq!(counted(381_000, 382.0, 0.0, false).0, Datagrams::Counted(382, 381));
+        assert_eq!(counted(383_000, 382.0, 0.0, false).0, Datagrams::Counted(383, 383));
+        // A difference that no edge explains.
+        let (datagrams, impossible, _) = counted(350_000, 382.0, 0.0, false);
+        assert_eq!(datagrams, Datagrams::Received(350));
+        assert!(impossible.unwrap().contains("0 of 382 datagrams lost, and the bytes of 350 received"));
     }
 
     #[test]
