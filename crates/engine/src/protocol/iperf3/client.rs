@@ -53,6 +53,10 @@ const MAX_QUEUED_BYTES: u64 = 16 << 20;
 const NEVER_STOPS: &str = "the server still sends 5 s after the end of the test: its download has no end, so restart that server, or use \
                            another version of it";
 
+/// Error of a server that does so and reports nothing: the report may also wait in a queue.
+const NEVER_REPORTS: &str = "the server still sends long after the end of the test, and reports nothing: its download has no end, or the \
+                             queue of the link holds many seconds. Restart that server, or try a shorter --time";
+
 /// Error of a control connection without replies, although the streams worked.
 const SILENT_CONTROL: &str = "the streams worked, but the control connection got no reply after the test: a NAT or firewall may \
                               forget idle connections. Try a shorter --time";
@@ -255,6 +259,9 @@ impl ClientControl {
             .and_then(|object| object.map(|object| TestResults::from_json(&object, streams)).transpose())
         {
             Ok(None) => {}
+            Ok(Some(results)) if self.is_cut() && self.exceeds(&results) => {
+                self.fail(Fault::UnexpectedData, NEVER_STOPS);
+            }
             Ok(Some(results)) => {
                 self.results = Some(results);
                 self.enter_stage(ClientStage::ResultsReceived);
@@ -300,14 +307,30 @@ impl ClientControl {
         self.drained_at.is_some() || self.heard.1.is_some_and(is_recent)
     }
 
-    /// Whether more arrives after the end of the test than the system of the server and the queue of the link can have held.
-    fn still_receives(&self, now: Time) -> bool {
-        let is_recent = self.heard.1.is_some_and(|heard| now.since(heard) < RECENT_PAYLOAD);
+    /// Whether the server still sent when the time after the end was over: then the receivers stop.
+    fn is_cut(&self) -> bool {
+        let sends_at = |time: Time| self.heard.1.is_some_and(|heard| heard + RECENT_PAYLOAD > time);
+        self.receives() && self.ended_at.is_some_and(|ended| sends_at(ended + STREAM_END_TIMEOUT))
+    }
+
+    /// Whether more has arrived than the server had sent until the end of the test, by its report. With a warm-up each end counts from a
+    /// time of its own.
+    fn exceeds(&self, results: &TestResults) -> bool {
+        let Parameters { omit_s, length, .. } = self.plan.parameters;
+        let downloads = results.streams.iter().enumerate();
+        let downloads = downloads.filter(|(number, _)| !self.plan.parameters.is_upload(*number));
+        // A block that was being written may not be counted.
+        let sent = downloads.map(|(_, stream)| stream.bytes.saturating_add(length.into()));
+        omit_s == 0 && self.heard.0 > sent.fold(0, u64::saturating_add)
+    }
+
+    /// Whether more arrived after the end of the test than the system of the server and the queue of the link can have held.
+    fn never_stops(&self) -> bool {
         let queued = match self.plan.framing {
             Framing::Stream => MAX_QUEUED_BYTES.saturating_mul(self.plan.parameters.stream_count() as u64),
             Framing::Message => 0,
         };
-        self.receives() && is_recent && self.heard.0.saturating_sub(self.heard_before_end) > queued
+        self.is_cut() && self.heard.0.saturating_sub(self.heard_before_end) > queued
     }
 
     /// Whether the link may be lost: a stream has failed, or what was sent did not arrive in time.
@@ -364,7 +387,7 @@ impl ClientControl {
         }
         if self.stage == ClientStage::AwaitingReceivers {
             let waited = self.ended_at.map_or(STREAM_END_TIMEOUT, |ended| now.since(ended));
-            if waited >= STREAM_END_TIMEOUT && self.still_receives(now) {
+            if waited >= STREAM_END_TIMEOUT && self.never_stops() {
                 self.fail(Fault::UnexpectedData, NEVER_STOPS);
             } else if self.test.receivers() == 0 || waited >= STREAM_END_TIMEOUT {
                 self.channel.queue(&wire::encode_framed(&self.local_results().to_json()));
@@ -493,11 +516,8 @@ impl Party for ClientControl {
             ClientStage::CookieSent => {
                 self.fail(Fault::NoReply, "no iperf3 server replied in time: choose another --protocol")
             }
-            _ if self.ended_at.is_some_and(|ended| now.since(ended) >= STREAM_END_TIMEOUT)
-                && self.still_receives(now) =>
-            {
-                self.fail(Fault::UnexpectedData, NEVER_STOPS)
-            }
+            _ if self.never_stops() => self.fail(Fault::UnexpectedData, NEVER_STOPS),
+            ClientStage::EndSent if self.is_cut() => self.fail(Fault::UnexpectedData, NEVER_REPORTS),
             _ if self.ended_at.is_some() && !self.is_link_doubtful() && self.did_streams_work() => {
                 self.fail(Fault::NoReply, SILENT_CONTROL)
             }
