@@ -412,7 +412,8 @@ mod tests {
     fn a_datagram_at_the_edge_of_the_omitted_start_contradicts_nothing() {
         let counted = |bytes: u64, packets: f64, lost: f64, omits_start: bool| {
             let (sent, received) = (packet_sum(382_000, 382.0, 0.0), packet_sum(bytes, packets, lost));
-            let way = DirectionSums { omits_start, ..direction_sums(&sent, Some(&received)) }.result().unwrap();
+            let way =
+                DirectionSums { omits_start, ..direction_sums(&sent, Some(&received)) }.result().unwrap();
             (way.datagrams, way.impossible, way.mixes_periods)
         };
         for (bytes, packets, lost, wanted) in [

@@ -18,6 +18,8 @@ use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{Pacing, StopCondition};
 use linkgauge_model::sample::Recorder;
 
+mod end_of_test;
+
 /// The output of a party at `now`, until it waits or ends.
 #[derive(Debug, PartialEq)]
 enum NextStep {
@@ -330,7 +332,11 @@ fn datagrams_after_the_time_of_a_bidirectional_test_count_but_are_in_no_rate() {
     let ended = &test.stream_results(1)[0];
     assert_eq!((ended.bytes, ended.last_instant), (3000, Some(Time(100_000_000))));
     assert_eq!((ended.messages, ended.sent_messages, ended.missing_packets), (3, 4, 1));
-    assert_eq!(receiver.recorder().untimed_bytes, 3000, "the first took no time, the others arrived after it");
+    assert_eq!(
+        receiver.recorder().untimed_bytes,
+        3000,
+        "the first took no time, the others arrived after it"
+    );
 }
 
 #[test]
@@ -417,53 +423,6 @@ fn a_silent_control_connection_is_named() {
     // Its system had acknowledged all payload.
     assert!(error.contains("control connection") && error.contains("NAT"), "{error}");
     assert!(now <= Time(5_500_000_000), "{now:?}");
-}
-
-/// The end of a download whose server sends this much in each tenth of a second, also after the end of the test, and then reports
-/// what it had sent until then, if it `reports`.
-fn end_of_download(reports: bool, bytes: impl Fn(u64) -> usize) -> NextStep {
-    let test = Arc::<TestState>::default();
-    let load = Load { timeout: Duration::from_secs(5), ..Load::endless(1000) };
-    let caps = Caps::STREAM;
-    let mut stream = TestStream::receiver(stream_params(&load, &caps, &test));
-    let mut client = client_with(Parameters { reverse: true, ..parameters() }, &test);
-    start_test(&mut client, &test);
-    let (mut sent, mut sent_until_end) = (0, None);
-    for tenth in 0..200 {
-        let now = Time(tenth * 100_000_000);
-        deliver(&mut stream, &vec![0; bytes(tenth)], now);
-        sent += bytes(tenth) as i64;
-        let (words, next) = drain_output(&mut client, now);
-        if words == [ControlState::TestEnd as u8] {
-            sent_until_end = Some(sent);
-            let reply: &[u8] = if reports { &[ControlState::ExchangeResults as u8] } else { &[] };
-            deliver(&mut client, reply, now);
-        } else if !words.is_empty() {
-            deliver(&mut client, &results(sent_until_end.unwrap()), now);
-            return drain_output(&mut client, now).1;
-        } else if let NextStep::Fails(_) = next {
-            return next;
-        }
-        if sent_until_end.is_some() && !reports {
-            client.on_timeout(now);
-        }
-    }
-    panic!("it never ends");
-}
-
-#[test]
-fn a_server_that_never_stops_sending_is_named() {
-    let error = |reports, bytes: fn(u64) -> usize| match end_of_download(reports, bytes) {
-        NextStep::Fails(error) => error,
-        other => panic!("the test was complete: {other:?}"),
-    };
-    // Over a fast link, and over links of 1 Mbit/s and 80 kbit/s.
-    for bytes in [|_| 1 << 20, |_| 12_500, |_| 1000] as [fn(u64) -> usize; 3] {
-        let reported = error(true, bytes);
-        assert!(reported.contains("still sends 5 s after the end"), "{reported}");
-        let unreported = error(false, bytes);
-        assert!(unreported.contains("still sends"), "{unreported}");
-    }
 }
 
 fn service(limits: ServerLimits, token: Option<String>) -> Arc<dyn Service> {
