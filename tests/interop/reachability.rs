@@ -104,6 +104,9 @@ fn the_one_who_refuses_is_named() {
         try tcp://10.9.1.255 udp://10.9.1.255 icmp://10.9.1.255
         iptables -A OUTPUT -d 10.9.2.2 -j DROP
         try udp://10.9.2.2 icmp://10.9.2.2 tcp://10.9.2.2
+        for n in 4 20; do
+            if $LG latency tcp://10.9.2.2 -P $n --protocol echo -n 1 --warm-up 0 --timeout 1; then exit 7; fi
+        done
         iptables -F
         on_router iptables -A FORWARD -d 10.9.2.2 -j REJECT
         on_router ip6tables -A FORWARD -d fd09:2::2 -j REJECT
@@ -119,6 +122,8 @@ fn the_one_who_refuses_is_named() {
     icmp://10.9.1.255: 10.9.1.255 is the broadcast address of a network. Use that of a host
     udp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
     icmp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
+    tcp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
+    tcp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
     tcp://10.9.2.2: a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or 'iptables-save'
     udp://10.9.2.2: prohibited on the route, reported by 10.9.1.1: a firewall refuses it: contact its administrator
     udp://[fd09:2::2]: prohibited on the route, reported by fd09:1::1: a firewall refuses it: contact its administrator

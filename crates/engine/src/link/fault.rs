@@ -170,6 +170,16 @@ pub(crate) struct ServerHint {
     pub(crate) default_port: Option<u16>,
     /// No command of ours starts it: it is another program or a device.
     pub(crate) is_foreign: bool,
+    /// The command of the original program.
+    pub(crate) original: Option<OriginalServer>,
+}
+
+/// The command that starts the server of another program, for links of this scheme, on this port or on its default.
+pub(crate) type OriginalServer = fn(&str, Option<u16>) -> String;
+
+/// The flag of most programs for a port that is not their default.
+pub(crate) fn on_port(port: Option<u16>) -> String {
+    port.map_or(String::new(), |port| format!(" -p {port}"))
 }
 
 /// The endpoint, unless the fault already names it.
@@ -244,15 +254,16 @@ fn remedy(endpoint: &str, fault: &Fault, server: &ServerHint) -> String {
 fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
     let Ok(endpoint) = endpoint.parse::<Endpoint>() else { return String::new() };
     let scheme = endpoint.scheme();
-    let like = |address: &str| {
+    let like = |address: &str, port: Option<u16>| {
         let protocol = server.protocol.map_or(String::new(), |name| format!("--protocol {name} "));
-        match server.is_foreign {
-            true => String::new(),
-            false => format!(", like 'linkgauge serve {protocol}{scheme}://{address}'"),
-        }
+        let own = (!server.is_foreign).then(|| format!("linkgauge serve {protocol}{scheme}://{address}"));
+        let port = port.filter(|port| Some(*port) != server.default_port);
+        let original = server.original.map(|command| command(scheme, port));
+        let commands: Vec<_> = [own, original].into_iter().flatten().map(|one| format!("'{one}'")).collect();
+        if commands.is_empty() { String::new() } else { format!(", like {}", commands.join(" or ")) }
     };
     let Ok((host, port)) = endpoint.host_port() else {
-        return format!(": no server listens there. Start one{}", like(endpoint.address()));
+        return format!(": no server listens there. Start one{}", like(endpoint.address(), None));
     };
     let listen = match host.parse() {
         Ok(IpAddr::V6(address)) if address.is_loopback() => "[::1]",
@@ -261,11 +272,11 @@ fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
         _ if host == "localhost" => host,
         _ => "0.0.0.0",
     };
-    let (which, port) = match port {
+    let (which, suffix) = match port {
         Some(port) => ("this port".to_owned(), format!(":{port}")),
         None => (format!("port {}", server.default_port.unwrap_or(DEFAULT_PORT)), String::new()),
     };
-    let like = like(&format!("{listen}{port}"));
+    let like = like(&format!("{listen}{suffix}"), port);
     format!(": no server listens on {which}. Start one there{like}, or name another port")
 }
 
@@ -307,9 +318,7 @@ mod tests {
         let own = ServerHint::default();
         insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &own), @": no server listens on port 7100. Start one there, like 'linkgauge serve tcp://0.0.0.0', or name another port");
         insta::assert_snapshot!(start_server_hint("tcp://[::1]:9", &own), @": no server listens on this port. Start one there, like 'linkgauge serve tcp://[::1]:9', or name another port");
-        let iperf3 = ServerHint { protocol: Some("iperf3"), default_port: Some(5201), is_foreign: false };
-        insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &iperf3), @": no server listens on port 5201. Start one there, like 'linkgauge serve --protocol iperf3 tcp://0.0.0.0', or name another port");
-        let logger = ServerHint { protocol: Some("pakbus"), default_port: Some(6785), is_foreign: true };
+        let logger = ServerHint { protocol: Some("pakbus"), default_port: Some(6785), is_foreign: true, original: None };
         insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &logger), @": no server listens on port 6785. Start one there, or name another port");
     }
 }

@@ -15,7 +15,7 @@ pub use batch::{Batch, BatchSizes, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
 pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
-pub(crate) use fault::{SILENT_REMEDY, ServerHint};
+pub(crate) use fault::{OriginalServer, SILENT_REMEDY, ServerHint, on_port};
 pub use fault::{describe_refusal, system_remedy};
 pub use hosts::Hosts;
 pub use kept::KeptLinks;

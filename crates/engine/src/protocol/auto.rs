@@ -26,6 +26,7 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
+    original_server: None,
     prepare_case: |case, caps| {
         // As for the protocol that is expected.
         case.plan_idle_times(caps);

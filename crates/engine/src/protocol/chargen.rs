@@ -29,6 +29,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
+    original_server: None,
     prepare_case: |case, caps| match (case.workload.is_round_trip(), caps.framing) {
         (true, Framing::Message) | (false, Framing::Stream) => Ok(()),
         (true, _) => Err(CaseError::Link(format!(

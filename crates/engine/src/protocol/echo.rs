@@ -30,6 +30,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[RECONNECT],
     sizes: &[],
     is_measured_whole: false,
+    original_server: None,
     prepare_case,
     connect,
     serve: Some(|facts| Arc::new(EchoService { idle_timeout: Duration::from_secs(facts.limits.idle_s) })),

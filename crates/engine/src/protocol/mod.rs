@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Admission, Caps, Dialer, Link, LinkError, ServerHint};
+use crate::link::{Admission, Caps, Dialer, Link, LinkError, OriginalServer, ServerHint};
 use crate::workload::download::{ContentSender, PartialContent};
 use crate::workload::{
     FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
@@ -92,6 +92,8 @@ pub struct Protocol {
     pub sizes: &'static [u32],
     /// A measurement is one test of the server, with a start and an end of its own: it is not split into repetitions.
     pub(crate) is_measured_whole: bool,
+    /// The command that starts the server of the program that the protocol belongs to, where that is well known.
+    pub(crate) original_server: Option<OriginalServer>,
     /// Completes a case before it runs.
     pub(crate) prepare_case: PrepareCase,
     /// Opens the links of a case and makes its flows.
@@ -118,6 +120,7 @@ impl Protocol {
             protocol: Some(self.name),
             default_port: self.default_port(endpoint.scheme()),
             is_foreign: self.serve.is_none(),
+            original: self.original_server,
         }
     }
 
@@ -559,4 +562,40 @@ fn is_server_port(port: u16) -> bool {
 /// The server side of an echo, for use without a running server.
 pub fn echo_reflector(caps: &Caps, idle: Duration) -> impl Party + use<> {
     echo::new_reflector(caps, crate::link::party::Tuning::default(), idle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Fault;
+
+    #[test]
+    fn a_refusal_names_the_commands_that_start_the_server() {
+        let of = |protocol: &str, endpoint: &str| {
+            let endpoint: Endpoint = endpoint.parse().unwrap();
+            let refused =
+                Fault::System { operation: "connect", source: std::io::ErrorKind::ConnectionRefused.into() };
+            let hint = find_protocol(protocol).unwrap().server_hint(&endpoint);
+            LinkError::new(&endpoint, refused).with_server(hint).to_string()
+        };
+        insta::assert_snapshot!([
+            of("iperf3", "tcp://192.0.2.1"),
+            of("iperf3", "udp://192.0.2.1:9"),
+            of("sockperf", "tcp://192.0.2.1:11111"),
+            of("sockperf", "udp://192.0.2.1"),
+            of("netio", "tcp://192.0.2.1"),
+            of("linx-bmark", "linx://192.0.2.1/server"),
+            of("stamp", "udp://192.0.2.1"),
+            of("pakbus", "tcp://192.0.2.1"),
+        ].join("\n"), @r"
+        tcp://192.0.2.1: connection refused: no server listens on port 5201. Start one there, like 'linkgauge serve --protocol iperf3 tcp://0.0.0.0' or 'iperf3 -s', or name another port
+        udp://192.0.2.1:9: connection refused: no server listens on this port. Start one there, like 'linkgauge serve --protocol iperf3 udp://0.0.0.0:9' or 'iperf3 -s -p 9', or name another port
+        tcp://192.0.2.1:11111: connection refused: no server listens on this port. Start one there, like 'linkgauge serve --protocol sockperf tcp://0.0.0.0:11111' or 'sockperf sr --tcp', or name another port
+        udp://192.0.2.1: connection refused: no server listens on port 11111. Start one there, like 'linkgauge serve --protocol sockperf udp://0.0.0.0' or 'sockperf sr', or name another port
+        tcp://192.0.2.1: connection refused: no server listens on port 18767. Start one there, like 'linkgauge serve --protocol netio tcp://0.0.0.0' or 'netio -s', or name another port
+        linx://192.0.2.1/server: connection refused: no server listens there. Start one, like 'linkgauge serve --protocol linx-bmark linx://192.0.2.1/server' or 'linx_bmark -S'
+        udp://192.0.2.1: connection refused: no server listens on port 862. Start one there, like 'linkgauge serve --protocol stamp udp://0.0.0.0', or name another port
+        tcp://192.0.2.1: connection refused: no server listens on port 6785. Start one there, or name another port
+        ");
+    }
 }

@@ -13,7 +13,7 @@ use super::{
     Service, open_flows,
 };
 use crate::link::party::{Party, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, on_port};
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
 use crate::workload::{FlowRole, TrafficKind};
@@ -29,6 +29,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
+    original_server: Some(|scheme, port| {
+        format!("sockperf sr{}{}", if scheme == "tcp" { " --tcp" } else { "" }, on_port(port))
+    }),
     prepare_case: |case, _| match *case.message_bytes.get_or_insert(HEADER_BYTES as u32) as usize {
         HEADER_BYTES.. => Ok(()),
         bytes => Err(CaseError::MessageSize(format!(

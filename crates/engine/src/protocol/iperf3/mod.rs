@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream, keep_alive};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream, keep_alive, on_port};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
 use data::entry::{Identification, MAX_HELLO_TRIES, StreamEntry};
@@ -41,6 +41,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: true,
+    original_server: Some(|_, port| format!("iperf3 -s{}", on_port(port))),
     prepare_case,
     connect,
     serve: Some(server::new_service),

@@ -60,6 +60,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: OPTIONS,
     sizes: &[],
     is_measured_whole: false,
+    original_server: None,
     prepare_case,
     connect,
     serve: Some(server::new_service),

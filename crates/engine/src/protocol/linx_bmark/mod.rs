@@ -44,6 +44,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    original_server: Some(|_, _| "linx_bmark -S".to_owned()),
     prepare_case,
     connect,
     serve: Some(|_| Arc::new(server::BmarkService)),

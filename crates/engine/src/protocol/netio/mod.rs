@@ -27,7 +27,7 @@ use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, ConnectionCache, Flow, Protocol, ProtocolError,
     ProtocolOptions, ReadyCase,
 };
-use crate::link::{Caps, Framing, Link, LinkError};
+use crate::link::{Caps, Framing, Link, LinkError, on_port};
 use crate::workload::throughput::Sink;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use linkgauge_model::clock::{Clock, Time};
@@ -48,6 +48,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     )],
     sizes: &BLOCK_SIZES,
     is_measured_whole: true,
+    original_server: Some(|_, port| format!("netio -s{}", on_port(port))),
     prepare_case,
     connect,
     serve: Some(server::new_service),

@@ -48,6 +48,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    original_server: None,
     prepare_case,
     connect,
     serve: None,

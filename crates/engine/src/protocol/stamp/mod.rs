@@ -42,6 +42,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[signing::AUTHENTICATED],
     sizes: &[],
     is_measured_whole: false,
+    original_server: None,
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
     connect: |case, context| connect(case, context, StampVariant::Stamp),
     serve: Some(|facts| reflector::new_service(facts, StampVariant::Stamp)),

@@ -33,6 +33,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: true,
+    original_server: None,
     prepare_case,
     connect,
     serve: Some(server::new_service),
