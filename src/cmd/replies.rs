@@ -172,9 +172,16 @@ impl FlowLines {
             ReplyEventKind::Late => {
                 format!("reply {number} from {from}{on}: {bytes}, {time}, late: it counts as lost")
             }
+            // A bit error in a number makes it that of another request, which has its reply.
             ReplyEventKind::Duplicate => {
-                format!("reply {number} from {from}{on}: {bytes}, {time}, a duplicate")
+                format!(
+                    "reply {number} from {from}{on}: {bytes}, {time}, again: a duplicate, or its number was changed"
+                )
             }
+            ReplyEventKind::CorruptDuplicate => {
+                format!("reply {number} from {from}{on}: {bytes}, {time}, again, with wrong content")
+            }
+            ReplyEventKind::Unknown => format!("reply from {from}{on}: with an unknown number"),
             // The timeout, as people chose it.
             ReplyEventKind::Lost => {
                 format!("request {number}{on}: no reply within {}", time.replacen(".000 ", " ", 1))

@@ -318,7 +318,12 @@ mod tests {
         let own = ServerHint::default();
         insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &own), @": no server listens on port 7100. Start one there, like 'linkgauge serve tcp://0.0.0.0', or name another port");
         insta::assert_snapshot!(start_server_hint("tcp://[::1]:9", &own), @": no server listens on this port. Start one there, like 'linkgauge serve tcp://[::1]:9', or name another port");
-        let logger = ServerHint { protocol: Some("pakbus"), default_port: Some(6785), is_foreign: true, original: None };
+        let logger = ServerHint {
+            protocol: Some("pakbus"),
+            default_port: Some(6785),
+            is_foreign: true,
+            original: None,
+        };
         insta::assert_snapshot!(start_server_hint("tcp://192.0.2.1", &logger), @": no server listens on port 6785. Start one there, or name another port");
     }
 }

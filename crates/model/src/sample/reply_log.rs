@@ -23,8 +23,12 @@ pub enum ReplyEventKind {
     Lost,
     /// The reply arrived after the timeout, after this time.
     Late,
-    /// A further reply arrived, after this time.
+    /// A further reply with this number arrived, after this time.
     Duplicate,
+    /// The same, with content that is wrong.
+    CorruptDuplicate,
+    /// A reply arrived that belongs to no request; its number means nothing.
+    Unknown,
     /// The connection was closed before its reply arrived.
     Closed,
     /// The kernel stamped both messages: the time between the two stamps. Follows the reply.
@@ -32,12 +36,14 @@ pub enum ReplyEventKind {
 }
 
 impl ReplyEventKind {
-    const ALL: [ReplyEventKind; 7] = [
+    const ALL: [ReplyEventKind; 9] = [
         ReplyEventKind::Reply,
         ReplyEventKind::CorruptReply,
         ReplyEventKind::Lost,
         ReplyEventKind::Late,
         ReplyEventKind::Duplicate,
+        ReplyEventKind::CorruptDuplicate,
+        ReplyEventKind::Unknown,
         ReplyEventKind::Closed,
         ReplyEventKind::Stamped,
     ];

@@ -265,6 +265,7 @@ impl Pinger {
                 true => self.recorder.counts.early += is_measuring,
                 false => self.recorder.counts.corrupt_messages += is_measuring,
             }
+            self.note_unknown();
             return;
         };
         let RequestSlot { number, intended, sent, state, is_measured, period, .. } = *slot;
@@ -288,12 +289,12 @@ impl Pinger {
         if !is_measured {
             return;
         }
+        let is_corrupt = corruption.bytes + corruption.messages > 0;
         let kind = match state {
-            RequestState::Waiting if corruption.bytes + corruption.messages > 0 => {
-                ReplyEventKind::CorruptReply
-            }
+            RequestState::Waiting if is_corrupt => ReplyEventKind::CorruptReply,
             RequestState::Waiting => ReplyEventKind::Reply,
             RequestState::Lost => ReplyEventKind::Late,
+            RequestState::Received if is_corrupt => ReplyEventKind::CorruptDuplicate,
             RequestState::Received => ReplyEventKind::Duplicate,
         };
         self.recorder.note(sequence, kind, sample.service_ns());
@@ -316,6 +317,13 @@ impl Pinger {
             }
             RequestState::Lost => counts.late += 1,
             RequestState::Received => counts.duplicate += 1,
+        }
+    }
+
+    /// Notes a reply that belongs to no request.
+    fn note_unknown(&self) {
+        if self.is_measuring() {
+            self.recorder.note(0, ReplyEventKind::Unknown, 0);
         }
     }
 
@@ -483,6 +491,7 @@ impl Party for Pinger {
                         if self.is_measuring() {
                             self.recorder.counts.corrupt_messages += 1;
                         }
+                        self.note_unknown();
                         data = &data[used..];
                     }
                     ReplyStatus::Refused => {

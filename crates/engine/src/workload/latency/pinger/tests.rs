@@ -7,6 +7,8 @@ use crate::workload::latency::EchoCodec;
 use linkgauge_model::plan::{Pacing, StopCondition};
 use linkgauge_model::sample::RecordedTimes;
 
+mod events;
+
 const STREAM: Caps = Caps::STREAM;
 const LOSSY_STREAM: Caps = Caps { is_reliable: false, ..Caps::STREAM };
 const MESSAGES: Caps =
