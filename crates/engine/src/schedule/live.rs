@@ -136,6 +136,16 @@ impl LiveSums {
     }
 }
 
+/// The time in which the bytes of both directions arrive at the sum of their rates. The report of the server is older than the count of
+/// the client, so each direction has a time of its own. `None` before the first byte.
+fn common_time(directions: &[(u64, Option<u64>)]) -> Option<u64> {
+    let moved =
+        directions.iter().filter_map(|&(bytes, ns)| Some((bytes as f64, ns.filter(|ns| *ns > 0)? as f64)));
+    let (bytes, rate) = moved.fold((0.0, 0.0), |(sum, rate), (bytes, ns)| (sum + bytes, rate + bytes / ns));
+    let longest = directions.iter().filter_map(|(_, ns)| *ns).max();
+    if rate > 0.0 { Some((bytes / rate).round() as u64) } else { longest }
+}
+
 /// Counts of what has arrived, which never fall: a report of the server is older than the client's estimate before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ArrivedCounts {
@@ -168,7 +178,7 @@ impl ArrivedCounts {
             messages: received.messages + messages,
             bytes: received.bytes + uploaded,
             at_ns: live.delivered_at_ns(begin),
-            receiving_ns: received.moving_ns(now).max(upload_ns),
+            receiving_ns: common_time(&[(received.bytes, received.moving_ns(now)), (uploaded, upload_ns)]),
         }
     }
 
@@ -210,6 +220,30 @@ mod tests {
         assert_eq!(shown.update(count(&live(1100, report(15_000, 600)))), before, "an older count");
         let later = shown.update(count(&live(2000, report(25_000, 1000))));
         assert_eq!((later.bytes, later.messages, later.receiving_ns), (25_000, 25, Some(1_000_000_000)));
+    }
+
+    #[test]
+    fn the_first_rate_of_both_directions_is_the_sum_of_their_rates() {
+        // Each direction has 8 Mbit/s. The download began after 50 ms; the report covers the first 700 ms of the upload.
+        let (received, sent) = (
+            LiveSums { bytes: 950_000, first: Some(Time(50_000_000)), ..LiveSums::default() },
+            LiveSums { bytes: 1_000_000, ..LiveSums::default() },
+        );
+        let moved = MovedBytes {
+            received_bytes: Some(700_000),
+            receiving_ns: Some(700_000_000),
+            ..MovedBytes::default()
+        };
+        let elapsed = Duration::from_secs(1);
+        let live = LiveReport { elapsed, held_bytes: 0, moved: Some((Time(720_000_000), moved)) };
+        let counts = ArrivedCounts::count(&live, (&received, &sent), Time(0), 1000);
+        assert_eq!(counts.bytes, 1_650_000);
+        let rate = counts.bytes as f64 * 8e9 / counts.receiving_ns.unwrap() as f64;
+        assert!((rate / 16e6 - 1.0).abs() < 1e-6, "{rate}");
+        // One direction has its own time.
+        assert_eq!(common_time(&[(0, None), (5, Some(7))]), Some(7));
+        assert_eq!(common_time(&[(0, Some(3)), (0, None)]), Some(3));
+        assert_eq!(common_time(&[(0, None), (0, None)]), None);
     }
 
     #[test]

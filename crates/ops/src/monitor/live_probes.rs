@@ -67,7 +67,11 @@ impl LiveProbes {
                 Some(ProbeResult::Overtaken)
             }
             ReplyEventKind::Lost | ReplyEventKind::Closed => Some(ProbeResult::Lost),
-            ReplyEventKind::Late | ReplyEventKind::Duplicate | ReplyEventKind::Stamped => None,
+            ReplyEventKind::Late
+            | ReplyEventKind::Duplicate
+            | ReplyEventKind::CorruptDuplicate
+            | ReplyEventKind::Unknown
+            | ReplyEventKind::Stamped => None,
         }
     }
 }
