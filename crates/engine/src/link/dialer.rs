@@ -157,16 +157,37 @@ impl Dialer {
         T: Send + 'static,
         E: From<LinkError> + Send + 'static,
     {
+        match count {
+            0..MIN_OPENED_TOGETHER => (0..count).map(|number| open(self, number)).collect(),
+            _ => self.open_together(endpoint, count, open),
+        }
+    }
+
+    /// The same, also for a few links: for handshakes, each of which takes round trips.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dialer::open_many`].
+    pub(super) fn open_together<T, E>(
+        &self,
+        endpoint: &Endpoint,
+        count: usize,
+        open: impl Fn(&Dialer, usize) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Vec<T>, E>
+    where
+        T: Send + 'static,
+        E: From<LinkError> + Send + 'static,
+    {
         let is_virtual = matches!(self.clock, Clock::Virtual(_));
         if !is_virtual {
             check_open_files(endpoint, count)?;
         }
-        if count < MIN_OPENED_TOGETHER || is_virtual {
+        if count < 2 || is_virtual {
             return (0..count).map(|number| open(self, number)).collect();
         }
         let (sender, opened) = sync_channel(count);
         let (open, next) = (Arc::new(open), Arc::new(AtomicUsize::new(0)));
-        for _ in 0..OPENING_THREADS {
+        for _ in 0..OPENING_THREADS.min(count) {
             let (sender, open, next) = (sender.clone(), open.clone(), next.clone());
             let dialer = Dialer { may_block: true, ..self.clone() };
             let run = move || {

@@ -40,7 +40,7 @@ impl Dialer {
             return self.greet_in_this_thread(endpoint, count, new_party);
         }
         let target = endpoint.clone();
-        self.open_many(endpoint, count, move |dialer, number| {
+        self.open_together(endpoint, count, move |dialer, number| {
             let mut link = dialer.open(&target)?;
             let mut party = new_party(link.caps(), number);
             let Dialer { clock, cancel, .. } = dialer;
