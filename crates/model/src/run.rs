@@ -21,7 +21,6 @@ mod responsiveness;
 pub mod sample_runs;
 mod study;
 mod tcp;
-mod unsaid;
 mod warning;
 
 use std::io::{self, Read};
@@ -45,7 +44,7 @@ pub use failure::{Failure, FailureKind};
 pub use figures::{
     AddedLatency, BoundSource, ByteErrors, Delivery, Distribution, Figures, Goal, MessageCounts, MissedFrame,
     MissedFrames, NUMBERS, NamedStage, Number, OneWayFigures, ReadNumber, RecordCounts, RemoteClock,
-    RequestCounts, RoundTripTimes, StageFigures,
+    RequestCounts, RoundTripTimes, SaidZeros, StageFigures,
 };
 pub use flow_figures::{ConnectionCounts, FlowFigures, SlowFlow};
 pub use line_errors::LineErrors;
@@ -126,7 +125,6 @@ pub struct Run {
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
     /// Results, in the order of the plan.
-    #[serde(serialize_with = "unsaid::write_cases")]
     pub cases: Vec<CaseResult>,
     /// The published study that was run again.
     #[serde(rename = "paper", skip_serializing_if = "Option::is_none", default)]
@@ -180,8 +178,8 @@ pub struct CaseResult {
     pub workload: String,
     /// Direction of the payload, as the client sees it.
     pub direction: Direction,
-    /// Payload of one message; 0 if it is unknown.
-    #[serde(default)]
+    /// Payload of one message; 0 if it is unknown, or if there is none, and absent in documents.
+    #[serde(skip_serializing_if = "is_zero_size", default)]
     pub message_bytes: u32,
     /// Ports measured at the same time.
     pub ports: u32,
@@ -194,8 +192,8 @@ pub struct CaseResult {
     /// Why repetitions failed, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub failures: Vec<Failure>,
-    /// Duration; 0 if it is unknown.
-    #[serde(default)]
+    /// Duration; 0 if it is unknown, and absent in documents.
+    #[serde(skip_serializing_if = "is_zero", default)]
     pub elapsed_ns: u64,
     /// Counts and times.
     #[serde(flatten)]
@@ -384,6 +382,18 @@ impl CaseResult {
         self.requested.contains_key(IMPORTED_FROM)
     }
 
+    /// Whether a 0 of this field means that the imported file does not say it.
+    pub fn is_unsaid(&self, field: &str) -> bool {
+        let counts = &self.figures.counts;
+        match field {
+            _ if !self.is_imported() => false,
+            "message_bytes" | "elapsed_ns" => true,
+            "corrupt_bytes" | "lost_bytes" | "inserted_bytes" => self.figures.byte_errors.are_unknown,
+            "sent" | "received" | "lost" => counts.messages_unknown,
+            _ => MessageCounts::is_rare(field) && !counts.said_zeros.contains(field),
+        }
+    }
+
     /// Whether more may have been lost than is counted: the server sent no report.
     pub fn is_loss_unconfirmed(&self) -> bool {
         let is_unconfirmed = |warning: &Warning| warning.code == WarningCode::Unconfirmed;
@@ -491,6 +501,10 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+fn is_zero_size(bytes: &u32) -> bool {
+    *bytes == 0
+}
+
 /// One interval of the time series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesEntry {
@@ -498,13 +512,13 @@ pub struct SeriesEntry {
     pub start_ns: u64,
     /// Length of the interval.
     pub length_ns: u64,
-    /// Messages that got a reply (latency) or were delivered (throughput).
-    #[serde(default)]
+    /// Messages that got a reply (latency) or were delivered (throughput). Absent in documents: none, or an imported file does not say.
+    #[serde(skip_serializing_if = "is_zero", default)]
     pub messages: u64,
     /// Payload of these messages.
     pub bytes: u64,
-    /// Messages found lost in this interval.
-    #[serde(default)]
+    /// Messages found lost in this interval. Absent in documents: none.
+    #[serde(skip_serializing_if = "is_zero", default)]
     pub lost: u64,
     /// Fastest round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]

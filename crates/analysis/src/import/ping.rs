@@ -332,6 +332,8 @@ impl PingTarget {
             (self.duplicates, self.corrupted);
         let (mut figures, limited) =
             below::latency_figures(&mut self.recorder, &about.late_limits, self.limit_ns);
+        // Each program marks duplicates.
+        figures.counts.said_zeros.insert("duplicate");
         match counted {
             Ok((sent, received)) => (figures.counts.sent, figures.counts.received) = (sent, received),
             Err(_) => {

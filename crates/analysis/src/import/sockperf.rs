@@ -11,7 +11,7 @@ use super::neighbours::RecentTimes;
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
-use linkgauge_model::run::{Warning, WarningCode};
+use linkgauge_model::run::{SaidZeros, Warning, WarningCode};
 use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
 
 pub(crate) const FORMAT: ImportFormat =
@@ -27,6 +27,7 @@ struct FullLog {
     message_bytes: Option<u32>,
     /// The summary counts the dropped messages.
     counts_drops: bool,
+    said_zeros: SaidZeros,
     /// The summary has a count that cannot be one.
     has_wrong_count: bool,
     first_sent: Option<Time>,
@@ -40,6 +41,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         recorder,
         message_bytes: about.message_bytes,
         counts_drops: false,
+        said_zeros: SaidZeros::default(),
         has_wrong_count: false,
         recent: RecentTimes::default(),
         first_sent: None,
@@ -70,6 +72,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let counts = &mut log.recorder.counts;
     counts.sent = counts.received.saturating_add(counts.lost);
     let mut figures = log.recorder.latency_figures(&about.late_limits);
+    figures.counts.said_zeros = log.said_zeros;
     let mut warnings = log.loss_warning();
     if !warnings.is_empty() {
         figures.counts.forget_losses();
@@ -96,15 +99,16 @@ impl FullLog {
             self.message_bytes = self.message_bytes.or(u32::try_from(size).ok());
         }
         let counts = &mut self.recorder.counts;
-        for (words, count) in [
-            ("# dropped messages = ", &mut counts.lost),
-            ("# duplicated messages = ", &mut counts.duplicate),
-            ("# out-of-order messages = ", &mut counts.reordered),
+        for (words, count, name) in [
+            ("# dropped messages = ", &mut counts.lost, "lost"),
+            ("# duplicated messages = ", &mut counts.duplicate, "duplicate"),
+            ("# out-of-order messages = ", &mut counts.reordered, "reordered"),
         ] {
             if !line.contains(words) {
                 continue;
             }
             self.counts_drops = true;
+            self.said_zeros.insert(name);
             match number_after(line, words) {
                 // The sum over several servers.
                 Some(number) => *count = count.saturating_add(number),

@@ -547,6 +547,33 @@ fn what_a_file_does_not_say_is_absent() {
 }
 
 #[test]
+fn a_zero_that_a_file_says_is_a_figure() {
+    let text = "sockperf: # dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0\n\
+                packet, txTime(sec), rxTime(sec), latency(usec)\n\
+                0, 2.000000000, 2.000036454, 18.227\n\
+                1, 2.500000000, 2.500015613, 7.806\n";
+    let run = import_bytes("sockperf", text.as_bytes(), &import_options()).unwrap();
+    let document = serde_json::to_string(&run).unwrap();
+    assert_eq!(Run::from_json(&document).unwrap(), run);
+    let case = serde_json::from_str::<serde_json::Value>(&document).unwrap()["cases"][0].take();
+    let of = |name: &str| case.get(name).map(ToString::to_string).unwrap_or_default();
+    assert_eq!(
+        ["lost", "duplicate", "reordered", "late", "corrupt_messages"].map(of),
+        ["0", "0", "0", "", ""]
+    );
+    // In the order of every document, not of the alphabet.
+    let place = |name: &str| document.find(&format!("\"{name}\"")).unwrap();
+    assert!(place("endpoint") < place("direction") && place("direction") < place("complete"), "{document}");
+    let mut csv = Vec::new();
+    (crate::report::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
+    let mut table = csv::Reader::from_reader(csv.as_slice());
+    let header = table.headers().unwrap().clone();
+    let row = table.records().next().unwrap().unwrap();
+    let cell = |name: &str| row[header.iter().position(|column| column == name).unwrap()].to_owned();
+    assert_eq!(["duplicate", "reordered", "missed_sends", "corrupt_bytes"].map(cell), ["0", "0", "", ""]);
+}
+
+#[test]
 fn one_sample_has_no_deviation() {
     let latency = import_milliseconds("1\n").cases.remove(0).figures.times.latency_ns.unwrap();
     assert_eq!((latency.count, latency.standard_deviation), (1, None));

@@ -133,7 +133,6 @@ static FIGURE_COLUMNS: &[CsvColumn] = &[
     number("network_lost"),
     number("duplicate"),
     number("reordered"),
-    number("late_sends"),
     number("missed_sends"),
     number("corrupt_bytes"),
     number("delivered_bytes"),

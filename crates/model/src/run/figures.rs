@@ -14,14 +14,14 @@ use super::flow_figures::{ConnectionCounts, FlowFigures};
 use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures};
 use crate::stats::Interval;
 
-pub use counts::{ByteErrors, MessageCounts};
+pub use counts::{ByteErrors, MessageCounts, SaidZeros};
 pub use stages::{NamedStage, StageFigures};
 
 /// The figures of a case, a repetition or a port.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Messages.
-    #[serde(flatten, serialize_with = "counts::write_counts")]
+    #[serde(flatten)]
     pub counts: MessageCounts,
     /// Defects of the bytes.
     #[serde(flatten)]

@@ -50,6 +50,8 @@ impl Counts {
             received: self.received,
             lost: self.lost,
             losses_unknown: false,
+            messages_unknown: false,
+            said_zeros: Default::default(),
             late: self.late,
             duplicate: self.duplicate,
             early: self.early,

@@ -44,7 +44,7 @@ pub(crate) fn write_series(run: &Run, _: &ReportOptions, out: &mut dyn io::Write
             for entry in entries {
                 let mut cells = vec![run.id.clone(), run.started.to_string(), number.to_string()];
                 cells.extend([case.endpoint.clone(), name.to_owned()]);
-                cells.extend(interval_cells(entry, case.counts_no_messages()));
+                cells.extend(interval_cells(entry, case.figures.counts.messages_unknown));
                 write_row(&mut table, &cells)?;
             }
         }

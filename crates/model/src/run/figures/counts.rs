@@ -1,14 +1,14 @@
 //! Counts of messages, and defects of the bytes that arrived. Where only the received messages are known, the document has
 //! neither `sent` nor `lost`; where only the sent ones are, neither `received` nor `lost`.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::{add_optional, is_zero};
 use crate::run::defects::Defect;
 
 /// Messages sent, received and lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(from = "WrittenCounts", into = "WrittenCounts")]
 pub struct MessageCounts {
     /// Messages that the client sent (or the server, in a download).
     pub sent: u64,
@@ -18,43 +18,141 @@ pub struct MessageCounts {
     pub lost: u64,
     /// Only the received messages are known, as an imported file may lack the others; or only the sent ones, as the receiver did
     /// not report. What is unknown is 0 here and absent in documents.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub losses_unknown: bool,
+    /// An imported file counts no messages, as that of a stream. They are 0 here and absent in documents.
+    pub messages_unknown: bool,
     /// Lost messages that the receiver's socket dropped, and messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver_socket_drops: Option<u64>,
     /// Messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub network_lost: Option<u64>,
     /// Replies that arrived after their timeout. They count as lost.
-    #[serde(skip_serializing_if = "is_zero")]
     pub late: u64,
     /// Messages that arrived more than once.
-    #[serde(skip_serializing_if = "is_zero")]
     pub duplicate: u64,
     /// Replies that arrived before their request was sent.
-    #[serde(skip_serializing_if = "is_zero")]
     pub early: u64,
     /// Messages that arrived after one that was sent later.
-    #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
     /// Messages that arrived with changed content.
-    #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_messages: u64,
     /// Messages that left when the next one of the schedule was already due.
-    #[serde(skip_serializing_if = "is_zero")]
     pub late_sends: u64,
     /// Messages of the schedule that were never sent: what is sent and these are the schedule.
-    #[serde(skip_serializing_if = "is_zero")]
     pub missed_sends: u64,
+    /// Counts that an imported file says although they are 0.
+    pub said_zeros: SaidZeros,
+}
+
+/// A set of the counts that most runs have none of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SaidZeros(u8);
+
+/// Counts that are absent where there are none, in the order of the bits.
+const RARE_COUNTS: [&str; 7] =
+    ["late", "duplicate", "early", "reordered", "corrupt_messages", "late_sends", "missed_sends"];
+
+impl SaidZeros {
+    /// Adds a count that the file says.
+    pub fn insert(&mut self, name: &str) {
+        let place = RARE_COUNTS.iter().position(|rare| *rare == name);
+        self.0 |= place.map_or(0, |place| 1 << place);
+    }
+
+    /// Whether the file says this count.
+    pub fn contains(self, name: &str) -> bool {
+        RARE_COUNTS.iter().position(|rare| *rare == name).is_some_and(|place| self.0 >> place & 1 == 1)
+    }
+}
+
+/// The counts in a document: what is not known is absent, and so is what there is none of, unless an imported file says it.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WrittenCounts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    losses_unknown: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receiver_socket_drops: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_lost: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    early: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reordered: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrupt_messages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late_sends: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed_sends: Option<u64>,
+}
+
+impl From<MessageCounts> for WrittenCounts {
+    fn from(counts: MessageCounts) -> WrittenCounts {
+        let said = |name, count| (count > 0 || counts.said_zeros.contains(name)).then_some(count);
+        let are_known = !counts.messages_unknown;
+        WrittenCounts {
+            sent: counts.known_sent().filter(|_| are_known),
+            received: counts.known_received().filter(|_| are_known),
+            lost: counts.known_lost().filter(|_| are_known),
+            losses_unknown: counts.losses_unknown,
+            receiver_socket_drops: counts.receiver_socket_drops,
+            network_lost: counts.network_lost,
+            late: said("late", counts.late),
+            duplicate: said("duplicate", counts.duplicate),
+            early: said("early", counts.early),
+            reordered: said("reordered", counts.reordered),
+            corrupt_messages: said("corrupt_messages", counts.corrupt_messages),
+            late_sends: said("late_sends", counts.late_sends),
+            missed_sends: said("missed_sends", counts.missed_sends),
+        }
+    }
+}
+
+impl From<WrittenCounts> for MessageCounts {
+    fn from(written: WrittenCounts) -> MessageCounts {
+        let mut said_zeros = SaidZeros::default();
+        let mut read = |name, count: Option<u64>| {
+            if count == Some(0) {
+                said_zeros.insert(name);
+            }
+            count.unwrap_or(0)
+        };
+        MessageCounts {
+            late: read("late", written.late),
+            duplicate: read("duplicate", written.duplicate),
+            early: read("early", written.early),
+            reordered: read("reordered", written.reordered),
+            corrupt_messages: read("corrupt_messages", written.corrupt_messages),
+            late_sends: read("late_sends", written.late_sends),
+            missed_sends: read("missed_sends", written.missed_sends),
+            sent: written.sent.unwrap_or(0),
+            received: written.received.unwrap_or(0),
+            lost: written.lost.unwrap_or(0),
+            losses_unknown: written.losses_unknown,
+            messages_unknown: !written.losses_unknown && written.sent.or(written.received).is_none(),
+            receiver_socket_drops: written.receiver_socket_drops,
+            network_lost: written.network_lost,
+            said_zeros,
+        }
+    }
 }
 
 impl MessageCounts {
     /// Drops the counts that are not known: what was sent, and what of it was lost.
     pub fn forget_losses(&mut self) {
-        let MessageCounts { received, duplicate, reordered, corrupt_messages, .. } = *self;
+        let MessageCounts { received, duplicate, reordered, corrupt_messages, said_zeros, .. } = *self;
         let known = MessageCounts { received, duplicate, reordered, corrupt_messages, ..Default::default() };
-        *self = MessageCounts { losses_unknown: true, ..known };
+        *self = MessageCounts { losses_unknown: true, said_zeros, ..known };
     }
 
     /// Drops the losses: the receiver did not report them.
@@ -83,6 +181,11 @@ impl MessageCounts {
         self.known_sent().unwrap_or(self.received)
     }
 
+    /// Whether the count of this name is absent in documents where there is none.
+    pub(crate) fn is_rare(name: &str) -> bool {
+        RARE_COUNTS.contains(&name)
+    }
+
     /// Adds the counts of another repetition.
     pub fn add(&mut self, other: &MessageCounts) {
         for (sum, more) in [
@@ -100,51 +203,61 @@ impl MessageCounts {
             *sum = sum.saturating_add(more);
         }
         self.losses_unknown |= other.losses_unknown;
+        self.said_zeros.0 |= other.said_zeros.0;
         self.receiver_socket_drops = add_optional(self.receiver_socket_drops, other.receiver_socket_drops);
         self.network_lost = add_optional(self.network_lost, other.network_lost);
     }
 }
 
-/// Writes the counts that are known.
-pub(super) fn write_counts<S: Serializer>(counts: &MessageCounts, to: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct KnownCounts {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        sent: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        received: Option<u64>,
-        losses_unknown: bool,
-        #[serde(skip_serializing_if = "is_zero")]
-        duplicate: u64,
-        #[serde(skip_serializing_if = "is_zero")]
-        reordered: u64,
-        #[serde(skip_serializing_if = "is_zero")]
-        corrupt_messages: u64,
-    }
-    let MessageCounts { losses_unknown, duplicate, reordered, corrupt_messages, .. } = *counts;
-    let (sent, received) = (counts.known_sent(), counts.known_received());
-    match losses_unknown {
-        true => KnownCounts { sent, received, losses_unknown, duplicate, reordered, corrupt_messages }
-            .serialize(to),
-        false => counts.serialize(to),
-    }
-}
-
 /// Defects of the bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(from = "WrittenByteErrors", into = "WrittenByteErrors")]
 pub struct ByteErrors {
     /// Bytes that arrived with another value.
     pub corrupt_bytes: u64,
     /// Bytes that a loop did not return.
-    #[serde(skip_serializing_if = "is_zero")]
     pub lost_bytes: u64,
     /// Bytes that a loop returned although they were not sent, or were sent once and returned twice.
-    #[serde(skip_serializing_if = "is_zero")]
     pub inserted_bytes: u64,
     /// The first defects of a loop, by position.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub defects: Vec<Defect>,
+    /// An imported file says nothing of bytes. They are 0 here and absent in documents.
+    pub are_unknown: bool,
+}
+
+/// The defects in a document: what is not known is absent.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WrittenByteErrors {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrupt_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    lost_bytes: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    inserted_bytes: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    defects: Vec<Defect>,
+}
+
+impl From<ByteErrors> for WrittenByteErrors {
+    fn from(errors: ByteErrors) -> WrittenByteErrors {
+        let ByteErrors { corrupt_bytes, lost_bytes, inserted_bytes, defects, are_unknown } = errors;
+        let corrupt_bytes = Some(corrupt_bytes).filter(|_| !are_unknown);
+        WrittenByteErrors { corrupt_bytes, lost_bytes, inserted_bytes, defects }
+    }
+}
+
+impl From<WrittenByteErrors> for ByteErrors {
+    fn from(written: WrittenByteErrors) -> ByteErrors {
+        let WrittenByteErrors { corrupt_bytes, lost_bytes, inserted_bytes, defects } = written;
+        ByteErrors {
+            corrupt_bytes: corrupt_bytes.unwrap_or(0),
+            lost_bytes,
+            inserted_bytes,
+            defects,
+            are_unknown: corrupt_bytes.is_none(),
+        }
+    }
 }
 
 impl ByteErrors {
