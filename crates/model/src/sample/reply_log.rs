@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn events_are_taken_in_order_and_numbered_from_the_first_measured_request() {
-        let log = log(8);
+        let log = log(ReplyEventKind::ALL.len());
         log.begin(100);
         for (offset, kind) in (0..).zip(ReplyEventKind::ALL) {
             log.push(100 + offset, kind, 7 * offset);
