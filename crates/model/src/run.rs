@@ -512,14 +512,14 @@ pub struct SeriesEntry {
     pub start_ns: u64,
     /// Length of the interval.
     pub length_ns: u64,
-    /// Messages that got a reply (latency) or were delivered (throughput). Absent in documents: none, or an imported file does not say.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub messages: u64,
+    /// Messages that got a reply (latency) or were delivered (throughput). `None`: an imported file does not count messages.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub messages: Option<u64>,
     /// Payload of these messages.
     pub bytes: u64,
-    /// Messages found lost in this interval. Absent in documents: none.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub lost: u64,
+    /// Messages found lost in this interval. `None`: an imported file does not count messages.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost: Option<u64>,
     /// Fastest round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_min_ns: Option<u64>,

@@ -194,7 +194,7 @@ mod tests {
             let entries: Vec<SeriesEntry> = series
                 .iter()
                 .map(|&(start_ns, length_ns, bytes)| SeriesEntry {
-                    start_ns, length_ns, bytes, messages: bytes, lost: bytes % 2, latency_max_ns: Some(bytes), ..entry.clone()
+                    start_ns, length_ns, bytes, messages: Some(bytes), lost: Some(bytes % 2), latency_max_ns: Some(bytes), ..entry.clone()
                 })
                 .collect();
             run.cases[0].series = entries.clone();

@@ -332,9 +332,9 @@ impl TimeSeries {
         let entries = entries.iter().enumerate().map(|(index, entry)| SeriesEntry {
             start_ns: index as u64 * interval_ns,
             length_ns: if index == last { last_ns } else { interval_ns },
-            messages: entry.messages,
+            messages: Some(entry.messages),
             bytes: entry.bytes,
-            lost: entry.lost,
+            lost: Some(entry.lost),
             ce: entry.ce,
             latency_min_ns: (timed && entry.messages > 0).then_some(entry.latency_min_ns),
             latency_mean_ns: (timed && entry.messages > 0)
@@ -363,7 +363,10 @@ pub fn append_entries(all: &mut Vec<SeriesEntry>, part: Vec<SeriesEntry>, offset
 /// One entry for neighbours.
 fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
     let sum = |get: fn(&SeriesEntry) -> u64| entries.iter().map(get).fold(0, u64::saturating_add);
-    let timed = || entries.iter().filter_map(|entry| Some((entry.latency_mean_ns?, entry.messages as f64)));
+    let count = |get: fn(&SeriesEntry) -> Option<u64>| {
+        entries.iter().map(get).try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
+    };
+    let timed = || entries.iter().filter_map(|entry| Some((entry.latency_mean_ns?, entry.messages? as f64)));
     let timed_messages: f64 = timed().map(|(_, messages)| messages).sum();
     // Entries without a reply have none.
     let mean = |get: fn(&SeriesEntry) -> Option<u64>| {
@@ -373,9 +376,9 @@ fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
     SeriesEntry {
         start_ns: entries[0].start_ns,
         length_ns: sum(|entry| entry.length_ns),
-        messages: sum(|entry| entry.messages),
+        messages: count(|entry| entry.messages),
         bytes: sum(|entry| entry.bytes),
-        lost: sum(|entry| entry.lost),
+        lost: count(|entry| entry.lost),
         ce: sum(|entry| entry.ce),
         latency_min_ns: entries.iter().filter_map(|entry| entry.latency_min_ns).min(),
         latency_mean_ns: (timed_messages > 0.0)
@@ -402,9 +405,9 @@ mod tests {
         }
         let entries = series.entries(5_000_000);
         assert!(entries.len() <= MAX_ENTRIES && entries.len() > MAX_ENTRIES / 2);
-        assert_eq!(entries.iter().map(|entry| entry.messages).sum::<u64>(), 5_000);
+        assert_eq!(entries.iter().filter_map(|entry| entry.messages).sum::<u64>(), 5_000);
         assert_eq!(entries[0].length_ns, 16_000);
-        assert_eq!(entries[0].messages, 16);
+        assert_eq!(entries[0].messages, Some(16));
         assert_eq!(entries[0].latency_mean_ns, Some(7.0));
         assert_eq!((entries[0].latency_min_ns, entries[0].latency_max_ns), (Some(7), Some(7)));
     }
@@ -490,7 +493,7 @@ mod tests {
         assert_eq!(all, part(10));
         append_entries(&mut all, part(30), 500_000);
         assert_eq!((all.len(), all[199].start_ns, all[200].start_ns), (400, 398_000, 500_000));
-        assert_eq!((all[0].length_ns, all[0].messages, all[0].bytes), (2_000, 2, 4));
+        assert_eq!((all[0].length_ns, all[0].messages, all[0].bytes), (2_000, Some(2), 4));
         assert_eq!(all[200].latency_mean_ns.zip(all[200].latency_min_ns), Some((30.0, 30)));
         let both = join_entries(&[all[0].clone(), all[200].clone()]);
         let times = (both.latency_min_ns, both.latency_mean_ns, both.latency_max_ns);
@@ -504,7 +507,11 @@ mod tests {
         series.record_delivery(Time(100), 1, 10);
         series.record_delivery(Time(3_100), 1, 10);
         let of = |elapsed_ns| -> Vec<(u64, u64)> {
-            series.entries(elapsed_ns).iter().map(|entry| (entry.messages, entry.length_ns)).collect()
+            series
+                .entries(elapsed_ns)
+                .iter()
+                .map(|entry| (entry.messages.unwrap(), entry.length_ns))
+                .collect()
         };
         assert_eq!(of(4_000), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 1_000)]);
         assert_eq!(of(9_000), of(4_000), "data after the last entry is in none");
@@ -530,6 +537,6 @@ mod tests {
         a.record_delivery(Time(0), 1, 1);
         b.record_delivery(Time(700_000), 1, 1);
         a.merge(&b);
-        assert_eq!(a.entries(700_001).iter().map(|entry| entry.messages).sum::<u64>(), 2);
+        assert_eq!(a.entries(700_001).iter().filter_map(|entry| entry.messages).sum::<u64>(), 2);
     }
 }

@@ -396,9 +396,9 @@ fn series_entry(sum: &PacketSum) -> Option<SeriesEntry> {
     Some(SeriesEntry {
         start_ns: to_nanoseconds(sum.start),
         length_ns: to_nanoseconds(sum.seconds),
-        messages: sum.packets().unwrap_or(0),
+        messages: sum.packets(),
         bytes: sum.bytes?,
-        lost: lost.unwrap_or(0),
+        lost,
         ..SeriesEntry::default()
     })
 }

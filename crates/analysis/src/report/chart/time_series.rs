@@ -255,7 +255,7 @@ fn loss_ticks<'a>(
     label: &str,
     high: f64,
 ) -> Option<ChartSeries> {
-    let ticks = upper_edge_points(all, high, |entry| entry.lost > 0);
+    let ticks = upper_edge_points(all, high, |entry| entry.lost > Some(0));
     (!ticks.is_empty()).then(|| ChartSeries::events(label, ticks))
 }
 
@@ -333,9 +333,9 @@ fn rate_points(case: &CaseResult) -> Vec<(f64, f64)> {
 fn mean_points(entries: &[SeriesEntry]) -> Vec<(f64, f64)> {
     let mean = |entries: &[SeriesEntry]| {
         let with_replies = || entries.iter().filter(|entry| entry.latency_mean_ns.is_some());
-        let messages: f64 = with_replies().map(|entry| entry.messages as f64).sum();
+        let messages: f64 = with_replies().filter_map(|entry| entry.messages).map(|count| count as f64).sum();
         let sum: f64 =
-            with_replies().filter_map(|entry| Some(entry.latency_mean_ns? * entry.messages as f64)).sum();
+            with_replies().filter_map(|entry| Some(entry.latency_mean_ns? * entry.messages? as f64)).sum();
         (messages > 0.0 && sum.is_finite()).then(|| (middle_seconds(entries), sum / messages))
     };
     merge_intervals(entries).filter_map(mean).collect()
@@ -364,7 +364,7 @@ mod tests {
         let run = sample_runs::full();
         let mut case = run.cases[3].clone();
         case.under_load_series = case.series.clone();
-        case.under_load_series[4].lost = 2;
+        case.under_load_series[4].lost = Some(2);
         let chart = case_chart(&run, &case).unwrap();
         let panels: Vec<(&str, usize)> = chart
             .panels

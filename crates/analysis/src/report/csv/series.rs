@@ -44,7 +44,7 @@ pub(crate) fn write_series(run: &Run, _: &ReportOptions, out: &mut dyn io::Write
             for entry in entries {
                 let mut cells = vec![run.id.clone(), run.started.to_string(), number.to_string()];
                 cells.extend([case.endpoint.clone(), name.to_owned()]);
-                cells.extend(interval_cells(entry, case.figures.counts.messages_unknown));
+                cells.extend(interval_cells(entry));
                 write_row(&mut table, &cells)?;
             }
         }
@@ -53,12 +53,10 @@ pub(crate) fn write_series(run: &Run, _: &ReportOptions, out: &mut dyn io::Write
 }
 
 /// In the order of the columns, from `start_ns` on. An imported file may count no messages.
-fn interval_cells(entry: &SeriesEntry, is_without_messages: bool) -> [String; 13] {
-    let counts = [entry.start_ns, entry.length_ns, entry.messages, entry.bytes, entry.lost, entry.ce];
-    let [start, length, mut messages, bytes, mut lost, ce] = counts.map(|count| format_count(Some(count)));
-    if is_without_messages {
-        (messages, lost) = (String::new(), String::new());
-    }
+fn interval_cells(entry: &SeriesEntry) -> [String; 13] {
+    let counts = [entry.start_ns, entry.length_ns, entry.bytes, entry.ce].map(Some);
+    let [start, length, bytes, ce] = counts.map(format_count);
+    let [messages, lost] = [entry.messages, entry.lost].map(format_count);
     let times = [
         entry.latency_p50_ns,
         entry.latency_p99_ns,
