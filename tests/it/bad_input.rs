@@ -213,11 +213,19 @@ fn nothing_listens_there() {
     says(&["latency", &tcp], &refused(&tcp));
     let udp = format!("udp://{address}");
     says(&["latency", &udp], &refused(&udp));
+    let port = address.port();
     for (url, protocol) in
         [(&tcp, "iperf3"), (&tcp, "sockperf"), (&tcp, "netio"), (&tcp, "discard"), (&udp, "stamp")]
     {
         let workload = if ["stamp", "sockperf"].contains(&protocol) { "latency" } else { "throughput" };
-        let hint = format!("like 'linkgauge serve --protocol {protocol} {url}', or name another port");
+        let original = match protocol {
+            "iperf3" => format!(" or 'iperf3 -s -p {port}'"),
+            "sockperf" => format!(" or 'sockperf sr --tcp -p {port}'"),
+            "netio" => format!(" or 'netio -s -p {port}'"),
+            _ => String::new(),
+        };
+        let hint =
+            format!("like 'linkgauge serve --protocol {protocol} {url}'{original}, or name another port");
         let ended = run(&[workload, url, "--protocol", protocol]);
         assert!(ended.stderr.contains(&hint), "{}", ended.stderr);
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::{Framing, endpoint_caps};
 use crate::host::cpu::PinError;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::{Failure, FailureKind};
@@ -174,8 +175,8 @@ pub(crate) struct ServerHint {
     pub(crate) original: Option<OriginalServer>,
 }
 
-/// The command that starts the server of another program, for links of this scheme, on this port or on its default.
-pub(crate) type OriginalServer = fn(&str, Option<u16>) -> String;
+/// The command that starts the server of another program, for links with this framing, on this port or on its default.
+pub(crate) type OriginalServer = fn(Framing, Option<u16>) -> String;
 
 /// The flag of most programs for a port that is not their default.
 pub(crate) fn on_port(port: Option<u16>) -> String {
@@ -258,7 +259,8 @@ fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
         let protocol = server.protocol.map_or(String::new(), |name| format!("--protocol {name} "));
         let own = (!server.is_foreign).then(|| format!("linkgauge serve {protocol}{scheme}://{address}"));
         let port = port.filter(|port| Some(*port) != server.default_port);
-        let original = server.original.map(|command| command(scheme, port));
+        let framing = endpoint_caps(&endpoint).map_or(Framing::Stream, |caps| caps.framing);
+        let original = server.original.map(|command| command(framing, port));
         let commands: Vec<_> = [own, original].into_iter().flatten().map(|one| format!("'{one}'")).collect();
         if commands.is_empty() { String::new() } else { format!(", like {}", commands.join(" or ")) }
     };

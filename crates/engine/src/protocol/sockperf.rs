@@ -29,8 +29,8 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
-    original_server: Some(|scheme, port| {
-        format!("sockperf sr{}{}", if scheme == "tcp" { " --tcp" } else { "" }, on_port(port))
+    original_server: Some(|framing, port| {
+        format!("sockperf sr{}{}", if framing == Framing::Stream { " --tcp" } else { "" }, on_port(port))
     }),
     prepare_case: |case, _| match *case.message_bytes.get_or_insert(HEADER_BYTES as u32) as usize {
         HEADER_BYTES.. => Ok(()),

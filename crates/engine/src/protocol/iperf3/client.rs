@@ -602,7 +602,7 @@ impl Party for ControlParty {
     }
 
     fn on_ended(&mut self, _cost: PartyCost) {
-        // Also if the connection failed: nobody would end the streams.
+        // Also if the connection failed: nothing else ends the streams.
         self.control.iter().filter(|control| !control.is_finished()).for_each(|control| control.test.abort());
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = self.control.take();
     }

@@ -11,7 +11,7 @@ fn an_upload_of_datagrams_ends_with_its_control_connection() {
             control.on_closed(Time(1)).unwrap();
             assert!(matches!(drain_output(control, Time(1)).1, NextStep::Fails(_)));
         },
-        // As after a reset or a timeout of the system, which ends the party without a word to it.
+        // As after a reset or a timeout of the system, which ends the party and calls nothing else.
         |control| control.on_ended(PartyCost::default()),
     ];
     for end in end_of_control {
@@ -27,9 +27,17 @@ fn an_upload_of_datagrams_ends_with_its_control_connection() {
     }
 }
 
+/// What a server does after the end of a test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterEnd {
+    Reports,
+    IsSilent,
+}
+
 /// The end of a download whose server sends this much in each tenth of a second, also after the end of the test, and then reports
-/// what it had sent until then, if it `reports`.
-fn end_of_download(reports: bool, bytes: impl Fn(u64) -> usize) -> NextStep {
+/// what it had sent until then, if it does.
+fn end_of_download(end: AfterEnd, bytes: impl Fn(u64) -> usize) -> NextStep {
+    let reports = end == AfterEnd::Reports;
     let test = Arc::<TestState>::default();
     let load = Load { timeout: Duration::from_secs(5), ..Load::endless(1000) };
     let caps = Caps::STREAM;
@@ -61,15 +69,15 @@ fn end_of_download(reports: bool, bytes: impl Fn(u64) -> usize) -> NextStep {
 
 #[test]
 fn a_server_that_never_stops_sending_is_named() {
-    let error = |reports, bytes: fn(u64) -> usize| match end_of_download(reports, bytes) {
+    let error = |end, bytes: fn(u64) -> usize| match end_of_download(end, bytes) {
         NextStep::Fails(error) => error,
         other => panic!("the test was complete: {other:?}"),
     };
     // Over a fast link, and over links of 1 Mbit/s and 80 kbit/s.
     for bytes in [|_| 1 << 20, |_| 12_500, |_| 1000] as [fn(u64) -> usize; 3] {
-        let reported = error(true, bytes);
+        let reported = error(AfterEnd::Reports, bytes);
         assert!(reported.contains("still sends 5 s after the end"), "{reported}");
-        let unreported = error(false, bytes);
+        let unreported = error(AfterEnd::IsSilent, bytes);
         assert!(unreported.contains("still sends"), "{unreported}");
     }
 }
