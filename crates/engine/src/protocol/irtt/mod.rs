@@ -43,6 +43,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[signing::AUTHENTICATED],
     sizes: &[],
     is_measured_whole: false,
+    original_server: Some(|_, port| {
+        format!("irtt server{}", port.map_or(String::new(), |port| format!(" -b :{port}")))
+    }),
     prepare_case,
     connect,
     serve: Some(server::new_service),
