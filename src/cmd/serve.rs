@@ -60,6 +60,11 @@ pub struct Flags {
     /// stamp and twamp-light: take the sequence numbers from the requests, and keep no counts
     #[arg(long, help_heading = SERVER, hide_short_help = true)]
     stateless: bool,
+    /// iperf2: also send where a client only claims to be (UDP --reverse), and connect to it (-d, -r)
+    ///
+    /// Only on a network where nobody can forge addresses: with a forged one, a datagram brings a whole test to somebody else.
+    #[arg(long, help_heading = SERVER, hide_short_help = true)]
+    trust_senders: bool,
     /// Threads for the connections of large measurements [default: one for each CPU]
     ///
     /// A measurement with a few connections has a thread for each of them, whatever this number is.
@@ -194,6 +199,7 @@ fn server_config(flags: &Flags) -> Result<ServerConfig> {
         },
         token: read_token(flags.token_file.as_deref())?,
         is_stateless: flags.stateless,
+        trusts_senders: flags.trust_senders,
         environment: host::facts(),
         ..ServerConfig::default()
     })
@@ -252,6 +258,7 @@ fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'
     let all = [
         (facts.token.is_some(), ServerSetting::Token, token),
         (flags.stateless, ServerSetting::Stateless, "--stateless"),
+        (flags.trust_senders, ServerSetting::TrustSenders, "--trust-senders"),
         (flags.max_size.is_some(), ServerSetting::MessageBytes, "--max-size"),
         (flags.max_flows.is_some(), ServerSetting::Flows, "--max-flows"),
     ];

@@ -69,6 +69,8 @@ pub struct Flags {
     omit: Option<Span>,
     #[command(flatten)]
     netio: NetioFlags,
+    #[command(flatten)]
+    iperf2: Iperf2Flags,
 }
 
 /// The defaults and protocols of this command in the help of the shared flags.
@@ -106,6 +108,27 @@ impl NetioFlags {
     }
 }
 
+/// Options of `--protocol iperf2`.
+#[derive(Args)]
+#[command(next_help_heading = "Protocol iperf2")]
+struct Iperf2Flags {
+    /// Download over a connection that the server opens to this port (0: a free one), for servers without --reverse
+    #[arg(long, value_name = "PORT", hide_short_help = true)]
+    callback: Option<u16>,
+    /// Send as iperf 2.0.5 does: plain data over TCP, 32-bit numbers over UDP
+    #[arg(long, hide_short_help = true)]
+    compat: bool,
+}
+
+impl Iperf2Flags {
+    /// The options in the form of a plan. The protocol checks them.
+    fn protocol_options(self) -> BTreeMap<String, String> {
+        let callback = self.callback.map(|port| ("callback".to_owned(), port.to_string()));
+        let compat = self.compat.then(|| ("compat".to_owned(), "1".to_owned()));
+        callback.into_iter().chain(compat).collect()
+    }
+}
+
 /// A rate. 0 means no limit, as for iperf3.
 fn parse_bit_rate_or_max(text: &str) -> Result<RateTarget<BitRate>, UnitError> {
     if text == "0" { Ok(RateTarget::Max) } else { text.parse() }
@@ -136,6 +159,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     };
     let case = flags.case.spec(if flags.find_capacity { "capacity" } else { "throughput" })?;
     let mut protocol_options = flags.netio.protocol_options();
+    protocol_options.extend(flags.iperf2.protocol_options());
     protocol_options.extend(case.protocol_options.clone());
     let mut spec = CaseSpec {
         direction,

@@ -32,8 +32,10 @@ mod case;
 pub mod chargen;
 mod discard;
 mod echo;
+pub mod iperf2;
 pub mod iperf3;
 pub mod irtt;
+pub mod jitter;
 pub mod linkgauge;
 mod linx_bmark;
 mod load_log;
@@ -69,6 +71,7 @@ pub static PROTOCOLS: &[Protocol] = &[
     sockperf::PROTOCOL,
     ask::PROTOCOL,
     iperf3::PROTOCOL,
+    iperf2::PROTOCOL,
     netio::PROTOCOL,
     pakbus::client::PROTOCOL,
     tipc_bench::PROTOCOL,
@@ -364,6 +367,8 @@ pub struct ServerConfig {
     pub token: Option<String>,
     /// Store nothing about senders, where the protocol supports that.
     pub is_stateless: bool,
+    /// Send to addresses that clients only claim to have, where the protocol has such tests: nobody can forge them here.
+    pub trusts_senders: bool,
     /// Facts of this machine, for clients that request them.
     pub environment: Map<String, Value>,
     /// What this machine states about its time of day. `None`: it is read for each client that requests it.
@@ -380,6 +385,7 @@ impl Default for ServerConfig {
             limits: ServerLimits::default(),
             token: None,
             is_stateless: false,
+            trusts_senders: false,
             environment: Map::new(),
             time_of_day: None,
             secret: random_bytes(),
@@ -546,6 +552,8 @@ pub enum ServerSetting {
     Token,
     /// Nothing is stored about senders.
     Stateless,
+    /// The addresses of senders are not forged.
+    TrustSenders,
     /// The largest message, on streams too.
     MessageBytes,
     /// Connections of one session.

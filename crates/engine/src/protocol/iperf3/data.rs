@@ -10,10 +10,11 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::datagram::{DatagramHeader, SharedJitter};
+use super::datagram::DatagramHeader;
 use super::wire;
 use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Batch, Caps, Fault, Framing};
+use crate::protocol::jitter::SharedJitter;
 use crate::workload::throughput::{Sink, Source};
 use crate::workload::{Load, RecordingParty};
 use entry::StreamEntry;

@@ -1,54 +1,20 @@
 //! The header of iperf3's datagrams: send time by the sender's clock, and number; and the jitter derived from them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use super::wire;
+use crate::protocol::jitter::{JitterMeter, SharedJitter};
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
 use linkgauge_model::clock::Time;
-
-/// The current jitter of a flow, readable while it runs.
-#[derive(Debug, Clone)]
-pub struct SharedJitter(Arc<AtomicU64>);
-
-impl Default for SharedJitter {
-    fn default() -> SharedJitter {
-        SharedJitter(Arc::new(AtomicU64::new(f64::NAN.to_bits())))
-    }
-}
-
-impl SharedJitter {
-    /// Smoothed as in RFC 3550, in seconds; `None` before the second datagram with a time.
-    pub fn seconds(&self) -> Option<f64> {
-        Some(f64::from_bits(self.0.load(Relaxed))).filter(|jitter| !jitter.is_nan())
-    }
-}
 
 /// Seconds and microseconds, then a number starting at 1, of 32 or 64 bits.
 pub struct DatagramHeader {
     has_64bit_counter: bool,
-    jitter: SharedJitter,
-    /// Transit time of the last datagram in microseconds, between two unsynchronised clocks.
-    transit_us: Option<i64>,
+    jitter: JitterMeter,
 }
 
 impl DatagramHeader {
     /// A header with numbers of 64 or 32 bits, which updates `jitter` with each received datagram.
     pub fn new(counters_64bit: bool, jitter: SharedJitter) -> DatagramHeader {
-        DatagramHeader { has_64bit_counter: counters_64bit, jitter, transit_us: None }
-    }
-
-    fn update_jitter(&mut self, sent_us: i64, now: Time) {
-        // Some senders have no clock.
-        if sent_us == 0 {
-            return;
-        }
-        let transit = (now.0 / 1000) as i64 - sent_us;
-        if let Some(last) = self.transit_us.replace(transit) {
-            let (difference, jitter) =
-                (transit.abs_diff(last) as f64 / 1e6, self.jitter.seconds().unwrap_or(0.0));
-            self.jitter.0.store((jitter + (difference - jitter) / 16.0).to_bits(), Relaxed);
-        }
+        DatagramHeader { has_64bit_counter: counters_64bit, jitter: JitterMeter::new(jitter) }
     }
 }
 
@@ -86,7 +52,7 @@ impl HeaderCodec for DatagramHeader {
             }
         };
         let Some(number) = number else { return ParsedHeader::Foreign };
-        self.update_jitter(i64::from(word(0)) * 1_000_000 + i64::from(word(4)), now);
+        self.jitter.observe(i64::from(word(0)) * 1_000_000 + i64::from(word(4)), now);
         ParsedHeader::Sequence(number)
     }
 }

@@ -182,6 +182,11 @@ impl Source {
         self
     }
 
+    /// Whether everything has been sent, with the end of the link if it signals that.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
     /// Whether the receiver of a loop has stopped. Then a stream stops too, but messages continue as planned.
     fn is_loopback_done(&self) -> bool {
         let over = |looped: &Arc<LoopbackState>| looped.is_finished.load(Relaxed);
