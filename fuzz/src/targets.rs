@@ -56,10 +56,10 @@ use linkgauge::protocol::ask::reply_scanner::{
     LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult,
 };
 use linkgauge::protocol::chargen;
+use linkgauge::protocol::iperf2::wire as iperf2_wire;
 use linkgauge::protocol::iperf3::client::{ClientControl, ClientPlan};
 use linkgauge::protocol::iperf3::datagram::DatagramHeader;
 use linkgauge::protocol::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, TestResults};
-use linkgauge::protocol::iperf2::wire as iperf2_wire;
 use linkgauge::protocol::jitter::SharedJitter;
 use linkgauge::protocol::linkgauge::Hello;
 use linkgauge::protocol::linkgauge::wire::{self, Attach, SessionReply, SessionRequest};

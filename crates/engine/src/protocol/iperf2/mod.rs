@@ -35,7 +35,7 @@ use linkgauge_model::plan::{Direction, Pacing, StopCondition};
 use return_link::ReturnListener;
 use stream::{Digits, Receiver, RepeatedSettings, SharedClose, StreamSender};
 use wire::bounceback as bounceback_wire;
-use wire::{Amount, DatagramFormat, Settings, TestMode};
+use wire::{Amount, DatagramFormat, Report, Settings, TestMode};
 
 /// The `iperf2` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub(crate) const PROTOCOL: Protocol = Protocol {
@@ -100,7 +100,8 @@ impl Iperf2Options {
     fn parse(options: &ProtocolOptions) -> Result<Iperf2Options, CaseError> {
         let invalid = |what: String| CaseError::Option(format!("protocol iperf2: {what}"));
         let port = |text: &String| {
-            text.parse().map_err(|_| invalid(format!("{CALLBACK_OPTION} '{text}' is no port: use 0 to 65535")))
+            text.parse()
+                .map_err(|_| invalid(format!("{CALLBACK_OPTION} '{text}' is no port: use 0 to 65535")))
         };
         let is_compatible = match options.get(COMPAT_OPTION).map(String::as_str) {
             None | Some("0" | "false") => false,
@@ -146,10 +147,16 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     }
     let answers = options.mode(case.direction) != TestMode::Plain;
     if caps.framing == Framing::Message && answers && (options.callback.is_some() || options.is_compatible) {
-        return invalid(CaseError::Option, "receives datagrams on its own link only: leave out --callback and --compat");
+        return invalid(
+            CaseError::Option,
+            "receives datagrams on its own link only: leave out --callback and --compat",
+        );
     }
     if answers && options.is_compatible && options.callback.is_none() {
-        return invalid(CaseError::Option, "--compat only sends: use --direction send, or --callback as well");
+        return invalid(
+            CaseError::Option,
+            "--compat only sends: use --direction send, or --callback as well",
+        );
     }
     if answers && matches!(case.pacing, Pacing::Poisson { .. }) {
         return invalid(CaseError::Pacing, "sends on a fixed schedule, not on a random one");
@@ -208,7 +215,8 @@ fn requested_volume(stop: &StopCondition, message_bytes: u32) -> Option<u64> {
 fn flow_settings(case: &ReadyCase, load: &Load, mode: TestMode, port: u16) -> Settings {
     let volume = requested_volume(&load.stop, load.message_bytes).filter(|_| load.stop.time_ns.is_none());
     let time = Duration::from_nanos(load.stop.time_ns.unwrap_or(10_000_000_000));
-    let amount = volume.map_or(Amount::Time(time), |volume| Amount::Bytes(volume.min(i32::MAX as u64) as u32));
+    let amount =
+        volume.map_or(Amount::Time(time), |volume| Amount::Bytes(volume.min(i32::MAX as u64) as u32));
     let bits = 8.0 * f64::from(load.message_bytes);
     let rate_bps = load.pacing.per_second().map_or(0.0, |per_second| per_second * bits);
     Settings {
@@ -229,14 +237,20 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
                 Box::new(BouncebackCodec::new(load.message_bytes as usize, wall_clock, is_synchronised));
             let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
             let party = Pinger::new(codec, load, link.caps(), recorder);
-            flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
+            flows.push(Flow {
+                role: FlowRole::RoundTrip,
+                endpoint_index: port,
+                link,
+                party: Box::new(party),
+            });
             Ok(())
         })?;
         return Ok(FlowsOnlySession::boxed(flows));
     }
     let options = Iperf2Options::parse(&case.options)?;
     let mode = options.mode(case.direction);
-    let mut opening = FlowOpening { case, context, options, mode, wall_clock, listeners: Vec::new(), ends: Vec::new() };
+    let mut opening =
+        FlowOpening { case, context, options, mode, wall_clock, listeners: Vec::new(), ends: Vec::new() };
     let flows = open_flows(case, context, |load, port, link, flows| opening.open(load, port, link, flows))?;
     Ok(Box::new(Iperf2Session {
         flows,
@@ -257,8 +271,6 @@ enum FlowEnd {
     Acknowledgement,
     /// The server reports.
     Report(SharedReport),
-    /// Nobody counts these datagrams.
-    Nothing,
     /// The last datagram holds the number of all.
     LastDatagram(SharedTotal, SharedJitter),
     /// A stream loses nothing.
@@ -293,7 +305,7 @@ impl FlowOpening<'_> {
     ) -> Result<(), ProtocolError> {
         let FlowLinks { upload, download } = self.open_directions(load, port, link)?;
         if let Some(link) = upload {
-            let (party, end) = self.sender(load, port, link.caps());
+            let (party, end) = self.sender(load, port, link.as_ref());
             flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party });
             self.ends.push(end);
         }
@@ -316,6 +328,10 @@ impl FlowOpening<'_> {
         Ok(match self.mode {
             TestMode::Plain => FlowLinks { upload: Some(link), download: None },
             TestMode::Reverse => FlowLinks { upload: None, download: Some(link) },
+            // Over datagrams these are two tests at the same time: one in full duplex has no report.
+            TestMode::FullDuplex if link.caps().framing == Framing::Message => {
+                FlowLinks { upload: Some(link), download: Some(self.context.dialer.open(endpoint)?) }
+            }
             TestMode::FullDuplex => {
                 let second = link.second_handle().map_err(|fault| LinkError::new(endpoint, fault))?;
                 FlowLinks { upload: Some(link), download: Some(second) }
@@ -339,10 +355,12 @@ impl FlowOpening<'_> {
         Settings { is_extended, ..flow_settings(self.case, load, self.mode, port) }
     }
 
-    /// How datagrams look.
-    fn layout(&self, load: &Load, port: u16) -> DatagramLayout {
+    /// How the datagrams of a test look.
+    fn layout(&self, load: &Load, port: u16, mode: TestMode) -> DatagramLayout {
         let format = self.options.datagram_format();
-        let settings = Settings { has_wide_numbers: format.is_wide, ..self.settings(load, port) };
+        let is_extended = !self.options.is_compatible;
+        let settings = flow_settings(self.case, load, mode, port);
+        let settings = Settings { has_wide_numbers: format.is_wide, is_extended, ..settings };
         DatagramLayout { format, settings: settings.encode(format.header_bytes), wall_clock: self.wall_clock }
     }
 
@@ -351,18 +369,15 @@ impl FlowOpening<'_> {
         given.filter(|port| *port > 0).unwrap_or(DEFAULT_PORT)
     }
 
-    fn sender(&self, load: &Load, port: usize, caps: &Caps) -> (Box<dyn RecordingParty>, FlowEnd) {
+    fn sender(&self, load: &Load, port: usize, link: &dyn Link) -> (Box<dyn RecordingParty>, FlowEnd) {
+        let caps = link.caps();
         let recorder = (self.context.new_recorder)(FlowRole::Upload, port);
         let number = self.port_of(port);
         if caps.framing == Framing::Message {
-            let sender = DatagramSender::new(load, caps, recorder, self.layout(load, number));
-            return match self.mode {
-                TestMode::FullDuplex => (Box::new(sender.without_report()), FlowEnd::Nothing),
-                _ => {
-                    let report = sender.shared_report();
-                    (Box::new(sender), FlowEnd::Report(report))
-                }
-            };
+            let sender =
+                DatagramSender::new(load, caps, recorder, self.layout(load, number, TestMode::Plain));
+            let report = sender.shared_report();
+            return (Box::new(sender), FlowEnd::Report(report));
         }
         let settings = match self.listeners.get(port) {
             // They have been sent.
@@ -371,7 +386,8 @@ impl FlowOpening<'_> {
         };
         let opening = if self.mode == TestMode::Dual { Vec::new() } else { settings.encode(0) };
         let before = opening.len();
-        let mut sender = StreamSender::new(load, caps, recorder, opening);
+        let mut sender =
+            StreamSender::new(load, caps, recorder, opening).with_drain_time(link.second_handle().ok());
         if self.options.is_compatible {
             sender = sender.with_header(Box::new(Digits::new(load.message_bytes, before)), caps);
         } else if self.mode == TestMode::Dual {
@@ -387,23 +403,24 @@ impl FlowOpening<'_> {
     fn receiver(&self, load: &Load, port: usize, caps: &Caps) -> (Box<dyn RecordingParty>, FlowEnd) {
         let recorder = (self.context.new_recorder)(FlowRole::Download, port);
         let sink = Sink::new(load, caps, recorder).with_latest_end();
-        let asks = self.mode == TestMode::Reverse;
         if caps.framing == Framing::Message {
-            let layout = self.layout(load, self.port_of(port));
+            let layout = self.layout(load, self.port_of(port), TestMode::Reverse);
             let mut first = vec![0; load.message_bytes as usize];
             layout.write(&mut first, 0, self.context.dialer.now());
             let (total, jitter) = (SharedTotal::default(), SharedJitter::default());
             let codec = DatagramCodec::new(layout, jitter.clone(), total.clone());
             let receiver = Receiver::new(sink.with_header(Box::new(codec)), NO_DATAGRAMS);
-            let receiver = if asks { receiver.with_request(first, true) } else { receiver };
-            return (Box::new(receiver), FlowEnd::LastDatagram(total, jitter));
+            return (Box::new(receiver.with_request(first, true)), FlowEnd::LastDatagram(total, jitter));
         }
         let receiver = match self.mode.calls_back() {
             true => Receiver::new(sink, NO_RETURN_DATA),
             false => Receiver::new(sink, NO_DATA),
         };
         let request = || self.settings(load, self.port_of(port)).encode(0);
-        let receiver = if asks { receiver.with_request(request(), false) } else { receiver };
+        let receiver = match self.mode {
+            TestMode::Reverse => receiver.with_request(request(), false),
+            _ => receiver,
+        };
         (Box::new(receiver), FlowEnd::Received)
     }
 }
@@ -432,10 +449,19 @@ impl Iperf2Session {
         }
     }
 
+    /// Datagrams of the payload that the server has received. Its count of bytes has the last datagram, in old versions not the
+    /// first, and its number of all is that of the received ones in some: so the losses count where they agree with the others.
+    fn delivered_datagrams(&self, flow: &FlowResult, report: &Report) -> u64 {
+        let (sent, counted) = (flow.recorder.counts.sent, report.bytes / self.message_bytes);
+        let by_losses = sent.saturating_sub(report.lost);
+        let agrees = (by_losses..=by_losses.saturating_add(1)).contains(&counted);
+        if agrees { by_losses } else { counted.saturating_sub(1) }
+    }
+
     /// The report of a server about datagrams. It counts the last one, which is no payload.
     fn datagram_report(&mut self, flow: &FlowResult, reported: ReceivedReport) -> FlowReport {
         let ReceivedReport { report, is_first } = reported;
-        let bytes = report.bytes.saturating_sub(self.message_bytes);
+        let bytes = self.delivered_datagrams(flow, &report) * self.message_bytes;
         let (reported_ns, own_ns) = (report.elapsed.as_nanos() as u64, flow.recorder.elapsed_ns());
         self.add_setting("server_bytes", report.bytes, |sum, more| sum.saturating_add(more));
         self.add_setting("server_ns", reported_ns, u64::max);
@@ -474,7 +500,9 @@ impl Iperf2Session {
             ..FlowReport::default()
         };
         match end {
-            FlowEnd::Close(close) => Some(self.closed_report(flow, close.get().filter(|_| flow.fault.is_none())?)),
+            FlowEnd::Close(close) => {
+                Some(self.closed_report(flow, close.get().filter(|_| flow.fault.is_none())?))
+            }
             FlowEnd::Report(report) => {
                 let reported = report.lock().unwrap_or_else(PoisonError::into_inner).take()?;
                 Some(self.datagram_report(flow, reported))
@@ -486,7 +514,7 @@ impl Iperf2Session {
                 Some(inward(total.get().unwrap_or(0).max(counts.sent)))
             }
             FlowEnd::Received => Some(inward(counts.received)),
-            FlowEnd::Acknowledgement | FlowEnd::Nothing => None,
+            FlowEnd::Acknowledgement => None,
         }
     }
 }

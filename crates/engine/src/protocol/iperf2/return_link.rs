@@ -84,8 +84,9 @@ impl ReturnListener {
             if dialer.cancel.load(Relaxed) {
                 return Err(Fault::Interrupted);
             }
-            let accepted =
-                self.listener.accept(CANCEL_CHECK_INTERVAL, &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Drop);
+            let accepted = self
+                .listener
+                .accept(CANCEL_CHECK_INTERVAL, &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Drop);
             match accepted {
                 Ok((link, from)) => {
                     let from = from.parse::<SocketAddr>().map(|from| from.ip().to_canonical());

@@ -120,7 +120,8 @@ fn sending_load(settings: &Settings, limits: &ServerLimits, framing: Framing) ->
         Amount::Bytes(bytes) => (longest, Some(bytes.into())),
     };
     Load {
-        pacing: rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / 8.0 / f64::from(bytes) }),
+        pacing: rate
+            .map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / 8.0 / f64::from(bytes) }),
         stop: StopCondition { volume_bytes, ..StopCondition::after_time(time) },
         timeout: Duration::from_secs(limits.idle_s),
         ..Load::endless(bytes)

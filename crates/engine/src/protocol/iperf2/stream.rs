@@ -15,6 +15,9 @@ use linkgauge_model::sample::Recorder;
 /// Bytes of a receive of what nobody needs.
 const UNUSED_BYTES: usize = 4096;
 
+/// Interval between checks whether everything is acknowledged.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
 /// Time between two requests for datagrams, and how many are sent.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_REQUESTS: u32 = 4;
@@ -68,13 +71,21 @@ impl HeaderCodec for Digits {
     }
 }
 
-/// When a server closed a connection: it has read everything by then.
+/// The end of a connection that its server closed: it has read everything by then.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SharedClose(Arc<AtomicU64>);
+pub(crate) struct SharedClose(Arc<CloseTimes>);
+
+#[derive(Debug, Default)]
+struct CloseTimes {
+    drained_ns: AtomicU64,
+    closed_ns: AtomicU64,
+}
 
 impl SharedClose {
+    /// When the last byte was acknowledged, or else when the connection was closed; `None` if it was not closed.
     pub(crate) fn get(&self) -> Option<Time> {
-        Some(self.0.load(Relaxed)).filter(|at| *at > 0).map(Time)
+        let [drained, closed] = [&self.0.drained_ns, &self.0.closed_ns].map(|at| at.load(Relaxed));
+        (closed > 0).then_some(Time(if drained > 0 { drained } else { closed }))
     }
 }
 
@@ -100,6 +111,8 @@ pub(crate) struct StreamSender {
     /// The other direction of the connection is read here.
     reads_replies: bool,
     closed: SharedClose,
+    /// A handle that shows what is unacknowledged, until that is nothing.
+    unacknowledged: Option<Box<dyn Link>>,
     batch: Batch,
 }
 
@@ -114,6 +127,7 @@ impl StreamSender {
             timeout: load.timeout,
             reads_replies: true,
             closed: SharedClose::default(),
+            unacknowledged: None,
             batch: Batch::lent(UNUSED_BYTES),
         }
     }
@@ -121,6 +135,11 @@ impl StreamSender {
     /// Another party reads from the connection.
     pub(crate) fn without_replies(self) -> StreamSender {
         StreamSender { reads_replies: false, ..self }
+    }
+
+    /// Notes when everything is acknowledged, of which another handle of the link knows.
+    pub(crate) fn with_drain_time(self, link: Option<Box<dyn Link>>) -> StreamSender {
+        StreamSender { unacknowledged: link, ..self }
     }
 
     /// Sends blocks that this header fills.
@@ -136,6 +155,14 @@ impl StreamSender {
     /// When the receiver closes the connection.
     pub(crate) fn shared_close(&self) -> SharedClose {
         self.closed.clone()
+    }
+
+    fn check_drained(&mut self, now: Time) {
+        let is_drained = |link: &Box<dyn Link>| link.status().unacknowledged_bytes == Some(0);
+        if self.unacknowledged.as_ref().is_some_and(is_drained) {
+            self.closed.0.drained_ns.store(now.0.max(1), Relaxed);
+            self.unacknowledged = None;
+        }
     }
 
     /// How long the receiver may take for what is in flight: a slow link may hold as much as was sent so far.
@@ -168,7 +195,11 @@ impl Party for StreamSender {
                 Step::Send { bytes: &self.opening[sent..], message: self.opening.len() }
             }
             SendStage::Payload => self.source.next_step(now),
-            SendStage::AwaitingClose(until) => Step::Receive { into: &mut self.batch, until },
+            SendStage::AwaitingClose(until) => {
+                self.check_drained(now);
+                let check_due = self.unacknowledged.as_ref().map(|_| now + DRAIN_CHECK_INTERVAL);
+                Step::Receive { into: &mut self.batch, until: check_due.map_or(until, |due| due.min(until)) }
+            }
             SendStage::Finished => Step::Done,
         }
     }
@@ -186,12 +217,14 @@ impl Party for StreamSender {
         self.batch.return_memory();
     }
 
-    fn on_timeout(&mut self, _now: Time) {
-        self.stage = SendStage::Finished;
+    fn on_timeout(&mut self, now: Time) {
+        if matches!(self.stage, SendStage::AwaitingClose(until) if now >= until) {
+            self.stage = SendStage::Finished;
+        }
     }
 
     fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
-        self.closed.0.store(now.0.max(1), Relaxed);
+        self.closed.0.closed_ns.store(now.0.max(1), Relaxed);
         self.stage = SendStage::Finished;
         Ok(())
     }
@@ -268,9 +301,7 @@ impl Party for Receiver {
         let due = self.request.as_ref().map_or(Time::NEVER, |request| request.due);
         match self.sink.next_step(now) {
             Step::Receive { into, until } => Step::Receive { into, until: until.min(due) },
-            Step::Fail(Fault::TimedOut) if !has_begun => {
-                Step::Fail(Fault::NoReply(self.no_data.to_owned()))
-            }
+            Step::Fail(Fault::TimedOut) if !has_begun => Step::Fail(Fault::NoReply(self.no_data.to_owned())),
             step => step,
         }
     }

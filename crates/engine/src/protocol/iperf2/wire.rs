@@ -151,7 +151,8 @@ impl Settings {
             flags |= if self.has_wide_numbers { WIDE_NUMBERS } else { 0 };
             flags |= if before > 0 && self.mode.answers() { UDP_TESTS } else { 0 };
         }
-        let block = [flags, self.threads, self.port.into(), self.buffer_bytes, 0, self.amount.encode() as u32];
+        let block =
+            [flags, self.threads, self.port.into(), self.buffer_bytes, 0, self.amount.encode() as u32];
         let mut bytes: Vec<u8> = block.into_iter().flat_map(u32::to_be_bytes).collect();
         if self.is_extended {
             let upper = match self.mode {

@@ -80,7 +80,11 @@ mod tests {
             (&[1, u64::MAX >> 1], (u64::MAX >> 1) - 2, 0, u64::MAX >> 1),
         ] {
             let report = counted(numbers);
-            assert_eq!((report.lost, report.reordered, report.highest), (lost, reordered, highest), "{numbers:?}");
+            assert_eq!(
+                (report.lost, report.reordered, report.highest),
+                (lost, reordered, highest),
+                "{numbers:?}"
+            );
             assert_eq!(report.bytes, 100 * numbers.len() as u64);
         }
         let report = counted(&[1, 2, 3]);

@@ -79,7 +79,8 @@ impl DatagramConnection {
         self.settings = first.get(format.header_bytes..).and_then(Settings::parse);
         let Some(settings) = self.settings else { return format };
         if settings.has_key {
-            self.refusal = Some(Fault::Refused("the client sends a permit key, and this server has none".to_owned()));
+            self.refusal =
+                Some(Fault::Refused("the client sends a permit key, and this server has none".to_owned()));
         }
         if settings.mode == TestMode::Reverse && !self.facts.trusts_senders {
             self.refusal = Some(Fault::Refused(NEEDS_TRUST.to_owned()));

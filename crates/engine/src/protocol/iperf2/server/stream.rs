@@ -84,7 +84,8 @@ impl StreamConnection {
         {
             return Some(StreamStage::Refused(fault));
         }
-        if settings.is_some_and(|settings| settings.mode == TestMode::TradeOff) && !self.facts.trusts_senders {
+        if settings.is_some_and(|settings| settings.mode == TestMode::TradeOff) && !self.facts.trusts_senders
+        {
             return Some(StreamStage::Refused(Fault::Refused(super::NEEDS_TRUST.to_owned())));
         }
         Some(StreamStage::Test(self.new_test(settings, head, now)))
@@ -113,7 +114,11 @@ impl StreamConnection {
         let flows = settings.map_or(1, |settings| settings.threads);
         StreamTest {
             settings,
-            tuning: Some(Tuning { batch_message_bytes: Some(super::WRITE_BYTES), flows, ..Tuning::default() }),
+            tuning: Some(Tuning {
+                batch_message_bytes: Some(super::WRITE_BYTES),
+                flows,
+                ..Tuning::default()
+            }),
             acknowledgement: acknowledgement.unwrap_or_default(),
             acknowledged_bytes: 0,
             sender,
@@ -167,9 +172,7 @@ impl Party for StreamConnection {
             StreamStage::Opening(_) => Step::Receive { into: &mut self.batch, until: Time::NEVER },
             StreamStage::Test(test) => test.next_step(&mut self.batch, now),
             StreamStage::Bouncing(bouncer) => bouncer.next_step(now),
-            StreamStage::Refused(fault) => {
-                Step::Fail(std::mem::replace(fault, Fault::Closed))
-            }
+            StreamStage::Refused(fault) => Step::Fail(std::mem::replace(fault, Fault::Closed)),
             StreamStage::Finished => Step::Done,
         }
     }

@@ -70,7 +70,6 @@ pub(crate) fn hold(message: &[u8]) -> Duration {
     Duration::from_micros(word(message, HOLD_AT).unwrap_or(0).into()).min(MAX_HOLD)
 }
 
-
 fn write_time(message: &mut [u8], at: usize, micros: u64) {
     for (field, value) in message[at..at + 8].chunks_mut(4).zip(seconds_and_micros(micros)) {
         field.copy_from_slice(&value.to_be_bytes());
