@@ -228,6 +228,42 @@ fn connection<'a>(party: &mut dyn Party, mut chunks: impl Iterator<Item = &'a [u
     panic!("the server never becomes idle");
 }
 
+/// Settings, datagrams and reports of iperf 2, and connections of its clients to our server, in chunks whose length the first
+/// byte gives.
+pub fn iperf2(data: &[u8]) {
+    let _ = (
+        iperf2_wire::Settings::parse(data),
+        data.first_chunk().map(|flags| iperf2_wire::StreamStart::of(*flags)),
+    );
+    let format = iperf2_wire::DatagramFormat::of(data);
+    if let Some(head) = format.read(data) {
+        assert!(head.number <= 1 << 63);
+    }
+    if let Some(report) = iperf2_wire::Report::parse(data) {
+        let again = iperf2_wire::Report::parse(&report.encode(iperf2_wire::DatagramFormat::MODERN));
+        assert_eq!(
+            again.map(|again| (again.bytes, again.lost, again.highest)),
+            Some((report.bytes, report.lost, report.highest))
+        );
+    }
+    let Some((&size, rest)) = data.split_first() else { return };
+    let messages = Caps {
+        framing: Framing::Message,
+        max_message_bytes: Some(2000),
+        can_signal_close: false,
+        ..Caps::STREAM
+    };
+    let limits = ServerLimits { bit_rate: Some(1e9), duration_s: 1, ..ServerLimits::default() };
+    let service = server("iperf2", limits);
+    let mut reply = Vec::new();
+    service.admit_sender(rest, "192.0.2.1:5", &mut reply);
+    assert!(reply.is_empty(), "only a link gets a report");
+    for caps in [Caps::STREAM, messages] {
+        let mut party = service.new_party(&caps, "192.0.2.1:5");
+        connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
+    }
+}
+
 /// Messages of an iperf3 client to our server, and of a server to our client: the messages alone, and a whole control
 /// connection with its cookie, in chunks whose length the first byte gives. The server's streams never arrive.
 pub fn iperf3(data: &[u8]) {

@@ -12,6 +12,7 @@ mod icmp;
 mod import;
 mod in_guest;
 mod ip_options;
+mod iperf2;
 mod iperf3;
 mod irtt;
 mod linx_ethernet;

@@ -52,7 +52,11 @@ fn measure(command: &mut Command, protocol: &Protocol, url: &str) {
 fn try_url(hosts: &TwoHosts, host: usize, protocol: &Protocol, url: &str) {
     // chargen replies to datagrams only.
     let is_stream = url.starts_with("tcp");
-    let has_latency = protocol.supports("latency") && !(protocol.name == "chargen" && is_stream);
+    let has_latency = match protocol.name {
+        "chargen" => !is_stream,
+        "iperf2" => is_stream,
+        _ => protocol.supports("latency"),
+    };
     let flags: &[&str] = match (has_latency, !is_stream) {
         (true, _) => &["latency", url, "-n", "3", "--repeat", "1", "--warm-up", "0"],
         (false, true) => &["throughput", url, "--time", "200ms", "--bit-rate", "1M", "--size", "1024"],
@@ -122,6 +126,7 @@ fn every_protocol_works_at_its_documented_ports() {
             "irtt",
             "sockperf",
             "iperf3",
+            "iperf2",
             "netio"
         ]
     );

@@ -20,6 +20,7 @@ const SERVERS: [(&str, &[&str]); 8] = [
     ("stamp", &["latency"]),
     ("irtt", &["latency"]),
     ("iperf3", &["throughput"]),
+    ("iperf2", &["latency", "throughput"]),
 ];
 
 /// A plan and its server.

@@ -36,6 +36,7 @@ targets! {
     pakbus: 1_000,
     import: 3_000,
     iperf3: 20_000,
+    iperf2: 20_000,
     pakbus_client: 3_000,
     netio: 2_000,
     reflectors: 5_000,

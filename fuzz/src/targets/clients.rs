@@ -33,6 +33,7 @@ pub fn client(data: &[u8]) {
         "linx-bmark",
         "netio",
         "iperf3",
+        "iperf2",
         "tipc-bench",
         "ask",
         "auto",

@@ -286,6 +286,7 @@ pub fn memory(data: &[u8]) {
                 "echo",
                 "chargen",
                 "irtt",
+                "iperf2",
             ]);
             let (service, caps) = (server(name, limits), any_caps(&mut draw));
             let mut ends: Vec<_> = (0..8).map(|_| Connection::new(&service, &caps)).collect();

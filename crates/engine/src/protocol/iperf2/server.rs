@@ -95,6 +95,11 @@ impl Service for Iperf2Service {
         &[ServerSetting::TrustSenders]
     }
 
+    /// Clients choose their port (`-B`). A report is no last datagram, so no server replies to it; services of low ports may.
+    fn is_client_port(&self, port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+        port >= 1024
+    }
+
     /// A test begins with any of its datagrams, because the first one may be lost, but not with its last one.
     fn admit_sender(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
         match DatagramFormat::of(first).read(first) {

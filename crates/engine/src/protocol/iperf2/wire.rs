@@ -404,7 +404,12 @@ impl Report {
             let delays = self.delays.unwrap_or_default();
             let times = [delays.min_us, delays.max_us, delays.sum_us, delays.mean_us().unwrap_or(0), 0, 0];
             bytes.extend(times.into_iter().flat_map(seconds_and_micros).flat_map(u32::to_be_bytes));
-            bytes.extend([delays.count as u32, 0, 1].into_iter().flat_map(u32::to_be_bytes));
+            let seconds = self.elapsed.as_secs_f64().round().max(1.0) as u32;
+            bytes.extend(
+                [delays.count as u32, delays.count.saturating_sub(2) as u32, seconds]
+                    .into_iter()
+                    .flat_map(u32::to_be_bytes),
+            );
             let highs = [high(self.lost), high(self.reordered), high(self.highest)];
             bytes.extend(highs.into_iter().flat_map(u32::to_be_bytes));
         }
