@@ -202,7 +202,12 @@ impl Ours {
         let mut arguments = vec!["-c", "127.0.0.1", "-p", &self.port];
         arguments.extend(flags.split_whitespace());
         let ended = run_within(PATIENCE, &mut iperf(&arguments));
-        assert!(ended.status == Some(0) && !ended.stderr.contains("failed"), "{flags}: {ended:?}");
+        assert!(
+            ended.status == Some(0) && !ended.stderr.contains("failed"),
+            "{flags}: {} {}",
+            ended.stdout,
+            ended.stderr
+        );
         ended.stdout
     }
 }
