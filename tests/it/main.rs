@@ -31,6 +31,7 @@ mod house;
 mod http2;
 mod icmp;
 mod import;
+mod iperf2;
 mod iperf3;
 mod irtt;
 mod liars;
