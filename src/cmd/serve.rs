@@ -62,7 +62,7 @@ pub struct Flags {
     stateless: bool,
     /// iperf2: also send where a client only claims to be (UDP --reverse), and connect to it (-d, -r)
     ///
-    /// Only on a network where nobody can forge addresses: with a forged one, a datagram brings a whole test to somebody else.
+    /// Only on a network where addresses cannot be forged: with a forged one, a single datagram sends a whole test to another host.
     #[arg(long, help_heading = SERVER, hide_short_help = true)]
     trust_senders: bool,
     /// Threads for the connections of large measurements [default: one for each CPU]

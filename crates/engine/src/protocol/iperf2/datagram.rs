@@ -127,7 +127,7 @@ pub(crate) struct ReceivedReport {
 pub(crate) type SharedReport = Arc<Mutex<Option<ReceivedReport>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SendStage {
+enum DatagramSendStage {
     Payload,
     LastDatagram,
     AwaitingReport(Time),
@@ -139,7 +139,7 @@ pub(crate) struct DatagramSender {
     source: Source,
     layout: DatagramLayout,
     last: Vec<u8>,
-    stage: SendStage,
+    stage: DatagramSendStage,
     /// Last datagrams sent.
     lasts_sent: u32,
     expects_report: bool,
@@ -155,7 +155,7 @@ impl DatagramSender {
             source: Source::new(load, caps, recorder).with_header(Box::new(codec), caps).without_finish(),
             layout,
             last: vec![0; load.message_bytes as usize],
-            stage: SendStage::Payload,
+            stage: DatagramSendStage::Payload,
             lasts_sent: 0,
             expects_report: true,
             report: SharedReport::default(),
@@ -175,46 +175,46 @@ impl DatagramSender {
 
     /// Whether all has been sent, and the report has arrived if there is one.
     pub(crate) fn is_finished(&self) -> bool {
-        self.stage == SendStage::Finished
+        self.stage == DatagramSendStage::Finished
     }
 
     fn end_payload(&mut self, now: Time) {
         let sent = self.source.messages();
         self.layout.write_last(&mut self.last, sent, now);
-        self.stage = SendStage::LastDatagram;
+        self.stage = DatagramSendStage::LastDatagram;
     }
 }
 
 impl Party for DatagramSender {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if self.stage == SendStage::Payload && self.source.is_finished() {
+        if self.stage == DatagramSendStage::Payload && self.source.is_finished() {
             self.end_payload(now);
         }
         match self.stage {
-            SendStage::Payload => match self.source.next_step(now) {
+            DatagramSendStage::Payload => match self.source.next_step(now) {
                 // The last datagram follows.
                 Step::Done => Step::Sleep(now),
                 step => step,
             },
-            SendStage::LastDatagram => Step::Send { bytes: &self.last, message: self.last.len() },
-            SendStage::AwaitingReport(_) if self.lasts_sent > MAX_LAST_DATAGRAMS => {
+            DatagramSendStage::LastDatagram => Step::Send { bytes: &self.last, message: self.last.len() },
+            DatagramSendStage::AwaitingReport(_) if self.lasts_sent > MAX_LAST_DATAGRAMS => {
                 Step::Fail(Fault::NoReply(NO_REPORT.to_owned()))
             }
-            SendStage::AwaitingReport(until) => Step::Receive { into: &mut self.batch, until },
-            SendStage::Finished => Step::Done,
+            DatagramSendStage::AwaitingReport(until) => Step::Receive { into: &mut self.batch, until },
+            DatagramSendStage::Finished => Step::Done,
         }
     }
 
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
-        if self.stage == SendStage::Payload {
+        if self.stage == DatagramSendStage::Payload {
             return self.source.on_sent(bytes, at);
         }
         self.lasts_sent += 1;
         self.stage = match self.expects_report {
-            true => SendStage::AwaitingReport(at + REPORT_INTERVAL),
-            false => SendStage::Finished,
+            true => DatagramSendStage::AwaitingReport(at + REPORT_INTERVAL),
+            false => DatagramSendStage::Finished,
         };
     }
 
@@ -222,14 +222,14 @@ impl Party for DatagramSender {
         if let Some(report) = self.batch.messages().find_map(Report::parse) {
             let received = ReceivedReport { report, is_first: self.lasts_sent == 1 };
             *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(received);
-            self.stage = SendStage::Finished;
+            self.stage = DatagramSendStage::Finished;
         }
     }
 
     fn on_timeout(&mut self, _now: Time) {
-        if matches!(self.stage, SendStage::AwaitingReport(_)) {
+        if matches!(self.stage, DatagramSendStage::AwaitingReport(_)) {
             match self.lasts_sent < MAX_LAST_DATAGRAMS {
-                true => self.stage = SendStage::LastDatagram,
+                true => self.stage = DatagramSendStage::LastDatagram,
                 false => self.lasts_sent = MAX_LAST_DATAGRAMS + 1,
             }
         }

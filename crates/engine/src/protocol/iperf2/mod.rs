@@ -32,7 +32,7 @@ use datagram::{DatagramCodec, DatagramLayout, DatagramSender, ReceivedReport, Sh
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Direction, Pacing, StopCondition};
-use return_link::ReturnListener;
+use return_link::{FlowLinks, ReturnListener};
 use stream::{Digits, Receiver, RepeatedSettings, SharedClose, StreamSender};
 use wire::bounceback as bounceback_wire;
 use wire::{Amount, DatagramFormat, Report, Settings, TestMode};
@@ -264,7 +264,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
 }
 
 /// How a flow learns what the server has received or sent.
-enum FlowEnd {
+enum DeliveryEvidence {
     /// The server closes the connection once it has read everything.
     Close(SharedClose),
     /// What the server's system has acknowledged.
@@ -285,13 +285,7 @@ struct FlowOpening<'a> {
     mode: TestMode,
     wall_clock: WallClock,
     listeners: Vec<ReturnListener>,
-    ends: Vec<FlowEnd>,
-}
-
-/// The links of the two directions.
-struct FlowLinks {
-    upload: Option<Box<dyn Link>>,
-    download: Option<Box<dyn Link>>,
+    ends: Vec<DeliveryEvidence>,
 }
 
 impl FlowOpening<'_> {
@@ -343,8 +337,7 @@ impl FlowOpening<'_> {
                     self.listeners.push(ReturnListener::open(endpoint, link.as_ref(), chosen, dialer)?);
                 }
                 let settings = self.settings(load, self.listeners[port].port());
-                let (upload, back) = self.listeners[port].exchange(link, &settings, dialer)?;
-                FlowLinks { upload, download: Some(back) }
+                self.listeners[port].exchange(link, &settings, dialer)?
             }
         })
     }
@@ -369,7 +362,12 @@ impl FlowOpening<'_> {
         given.filter(|port| *port > 0).unwrap_or(DEFAULT_PORT)
     }
 
-    fn sender(&self, load: &Load, port: usize, link: &dyn Link) -> (Box<dyn RecordingParty>, FlowEnd) {
+    fn sender(
+        &self,
+        load: &Load,
+        port: usize,
+        link: &dyn Link,
+    ) -> (Box<dyn RecordingParty>, DeliveryEvidence) {
         let caps = link.caps();
         let recorder = (self.context.new_recorder)(FlowRole::Upload, port);
         let number = self.port_of(port);
@@ -377,7 +375,7 @@ impl FlowOpening<'_> {
             let sender =
                 DatagramSender::new(load, caps, recorder, self.layout(load, number, TestMode::Plain));
             let report = sender.shared_report();
-            return (Box::new(sender), FlowEnd::Report(report));
+            return (Box::new(sender), DeliveryEvidence::Report(report));
         }
         let settings = match self.listeners.get(port) {
             // They have been sent.
@@ -394,13 +392,13 @@ impl FlowOpening<'_> {
             sender = sender.with_header(Box::new(RepeatedSettings(settings.encode(0))), caps);
         }
         if self.mode == TestMode::FullDuplex {
-            return (Box::new(sender.without_replies()), FlowEnd::Acknowledgement);
+            return (Box::new(sender.without_replies()), DeliveryEvidence::Acknowledgement);
         }
         let close = sender.shared_close();
-        (Box::new(sender), FlowEnd::Close(close))
+        (Box::new(sender), DeliveryEvidence::Close(close))
     }
 
-    fn receiver(&self, load: &Load, port: usize, caps: &Caps) -> (Box<dyn RecordingParty>, FlowEnd) {
+    fn receiver(&self, load: &Load, port: usize, caps: &Caps) -> (Box<dyn RecordingParty>, DeliveryEvidence) {
         let recorder = (self.context.new_recorder)(FlowRole::Download, port);
         let sink = Sink::new(load, caps, recorder).with_latest_end();
         if caps.framing == Framing::Message {
@@ -410,7 +408,10 @@ impl FlowOpening<'_> {
             let (total, jitter) = (SharedTotal::default(), SharedJitter::default());
             let codec = DatagramCodec::new(layout, jitter.clone(), total.clone());
             let receiver = Receiver::new(sink.with_header(Box::new(codec)), NO_DATAGRAMS);
-            return (Box::new(receiver.with_request(first, true)), FlowEnd::LastDatagram(total, jitter));
+            return (
+                Box::new(receiver.with_request(first, true)),
+                DeliveryEvidence::LastDatagram(total, jitter),
+            );
         }
         let receiver = match self.mode.calls_back() {
             true => Receiver::new(sink, NO_RETURN_DATA),
@@ -421,13 +422,13 @@ impl FlowOpening<'_> {
             TestMode::Reverse => receiver.with_request(request(), false),
             _ => receiver,
         };
-        (Box::new(receiver), FlowEnd::Received)
+        (Box::new(receiver), DeliveryEvidence::Received)
     }
 }
 
 struct Iperf2Session {
     flows: Vec<Flow>,
-    ends: Vec<FlowEnd>,
+    ends: Vec<DeliveryEvidence>,
     clock: Clock,
     timeout: Duration,
     message_bytes: u64,
@@ -490,7 +491,7 @@ impl Iperf2Session {
     }
 
     /// What the server has received or sent of one flow, if that is known without its system.
-    fn report_of(&mut self, flow: &FlowResult, end: &FlowEnd) -> Option<FlowReport> {
+    fn report_of(&mut self, flow: &FlowResult, end: &DeliveryEvidence) -> Option<FlowReport> {
         let counts = &flow.recorder.counts;
         let inward = |messages| FlowReport {
             port: flow.endpoint_index,
@@ -500,21 +501,21 @@ impl Iperf2Session {
             ..FlowReport::default()
         };
         match end {
-            FlowEnd::Close(close) => {
+            DeliveryEvidence::Close(close) => {
                 Some(self.closed_report(flow, close.get().filter(|_| flow.fault.is_none())?))
             }
-            FlowEnd::Report(report) => {
+            DeliveryEvidence::Report(report) => {
                 let reported = report.lock().unwrap_or_else(PoisonError::into_inner).take()?;
                 Some(self.datagram_report(flow, reported))
             }
-            FlowEnd::LastDatagram(total, jitter) => {
+            DeliveryEvidence::LastDatagram(total, jitter) => {
                 if let Some(seconds) = jitter.seconds() {
                     self.add_setting("inward_jitter_ns", (seconds * 1e9).round() as u64, u64::max);
                 }
                 Some(inward(total.get().unwrap_or(0).max(counts.sent)))
             }
-            FlowEnd::Received => Some(inward(counts.received)),
-            FlowEnd::Acknowledgement => None,
+            DeliveryEvidence::Received => Some(inward(counts.received)),
+            DeliveryEvidence::Acknowledgement => None,
         }
     }
 }
@@ -533,7 +534,9 @@ impl ClientSession for Iperf2Session {
         for ((flow, link), end) in flows.iter().zip(&links).zip(std::mem::take(&mut self.ends)) {
             match (self.report_of(flow, &end), end) {
                 (Some(report), _) => reports.push(report),
-                (None, FlowEnd::Close(_) | FlowEnd::Acknowledgement) => draining.push((flow, link.as_ref())),
+                (None, DeliveryEvidence::Close(_) | DeliveryEvidence::Acknowledgement) => {
+                    draining.push((flow, link.as_ref()))
+                }
                 (None, _) => {}
             }
         }

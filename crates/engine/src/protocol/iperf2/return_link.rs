@@ -17,6 +17,12 @@ const MIN_ACCEPT_TIME: Duration = Duration::from_secs(3);
 const NO_RETURN: &str = "the server does not connect to --callback: it does not support -r and -d, a linkgauge server lacks \
                          --trust-senders, or a firewall drops the connection. Name a port that is open";
 
+/// The links of the two directions.
+pub(crate) struct FlowLinks {
+    pub(crate) upload: Option<Box<dyn Link>>,
+    pub(crate) download: Option<Box<dyn Link>>,
+}
+
 /// Listens for the links of one server.
 pub(crate) struct ReturnListener {
     listener: Box<dyn Listener>,
@@ -53,14 +59,13 @@ impl ReturnListener {
         self.port
     }
 
-    /// Sends the settings, and accepts the link that the server then opens. Returns the first link as well, if the client sends
-    /// on it.
+    /// Sends the settings, and accepts the link that the server then opens.
     pub(crate) fn exchange(
         &mut self,
         mut link: Box<dyn Link>,
         settings: &Settings,
         dialer: &Dialer,
-    ) -> Result<(Option<Box<dyn Link>>, Box<dyn Link>), ProtocolError> {
+    ) -> Result<FlowLinks, ProtocolError> {
         let error = |fault| ProtocolError::from(LinkError::new(&self.endpoint, fault));
         // So short that it is sent whole or not at all.
         link.send(&settings.encode(0), dialer.timeout).map_err(error)?;
@@ -74,7 +79,7 @@ impl ReturnListener {
             _ => Some(link),
         };
         let back = self.accept(dialer).map_err(|fault| LinkError::new(&self.endpoint, fault))?;
-        Ok((upload, back))
+        Ok(FlowLinks { upload, download: Some(back) })
     }
 
     /// The next link that the server opens.

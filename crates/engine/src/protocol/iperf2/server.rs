@@ -1,7 +1,7 @@
 //! A server for clients of iperf 2 and of programs that speak its protocol, any number of them at once.
 //!
 //! Each connection is a test of its own, and so is each sender of datagrams. A client may request that the server opens
-//! connections to it, or that it sends datagrams to an address that nobody has proved: the server does so only if it
+//! connections to it, or that it sends datagrams to an address that is not proved: the server does so only if it
 //! trusts its senders.
 
 mod bounce;
@@ -41,7 +41,7 @@ const DEFAULT_DATAGRAM_BYTES: u32 = 1470;
 const DEFAULT_DATAGRAM_BPS: u64 = 1 << 20;
 
 /// Reason to refuse what needs trust.
-const NEEDS_TRUST: &str = "the client wants data at an address that nobody has proved: see --trust-senders";
+const NEEDS_TRUST: &str = "the client wants data at an address that is not proved: see --trust-senders";
 
 pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let memory = MemoryBudget::new(facts.limits.memory_bytes);

@@ -12,7 +12,7 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// Bytes of a receive of what nobody needs.
+/// Bytes of a receive of unused data.
 const UNUSED_BYTES: usize = 4096;
 
 /// Interval between checks whether everything is acknowledged.
@@ -90,7 +90,7 @@ impl SharedClose {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SendStage {
+enum StreamSendStage {
     Tuning,
     /// Bytes of the first write sent.
     Opening(usize),
@@ -103,9 +103,9 @@ enum SendStage {
 /// The sender of a test on a stream, at either end.
 pub(crate) struct StreamSender {
     source: Source,
-    /// The settings, in a write of their own: the receiver in lwIP does not count what comes with them.
+    /// The settings, in a write of their own: the receiver in lwIP does not count the bytes after them.
     opening: Vec<u8>,
-    stage: SendStage,
+    stage: StreamSendStage,
     began_at: Option<Time>,
     timeout: Duration,
     /// The other direction of the connection is read here.
@@ -122,7 +122,7 @@ impl StreamSender {
         StreamSender {
             source: Source::new(load, caps, recorder),
             opening,
-            stage: SendStage::Tuning,
+            stage: StreamSendStage::Tuning,
             began_at: None,
             timeout: load.timeout,
             reads_replies: true,
@@ -149,7 +149,7 @@ impl StreamSender {
 
     /// Whether all has been sent, and the connection is closed if that is awaited.
     pub(crate) fn is_finished(&self) -> bool {
-        self.stage == SendStage::Finished
+        self.stage == StreamSendStage::Finished
     }
 
     /// When the receiver closes the connection.
@@ -158,8 +158,8 @@ impl StreamSender {
     }
 
     fn check_drained(&mut self, now: Time) {
-        let is_drained = |link: &Box<dyn Link>| link.status().unacknowledged_bytes == Some(0);
-        if self.unacknowledged.as_ref().is_some_and(is_drained) {
+        let left = self.unacknowledged.as_ref().and_then(|link| link.status().unacknowledged_bytes);
+        if left == Some(0) {
             self.closed.0.drained_ns.store(now.0.max(1), Relaxed);
             self.unacknowledged = None;
         }
@@ -169,45 +169,49 @@ impl StreamSender {
     fn await_close(&mut self, now: Time) {
         let sending = self.began_at.map_or(Duration::ZERO, |began| now.since(began));
         let until = now + self.timeout.saturating_add(sending);
-        self.stage = if self.reads_replies { SendStage::AwaitingClose(until) } else { SendStage::Finished };
+        self.stage = if self.reads_replies {
+            StreamSendStage::AwaitingClose(until)
+        } else {
+            StreamSendStage::Finished
+        };
     }
 }
 
 impl Party for StreamSender {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if matches!(self.stage, SendStage::Opening(sent) if sent == self.opening.len()) {
-            self.stage = SendStage::Payload;
+        if matches!(self.stage, StreamSendStage::Opening(sent) if sent == self.opening.len()) {
+            self.stage = StreamSendStage::Payload;
         }
-        if self.stage == SendStage::Payload && self.source.is_finished() {
+        if self.stage == StreamSendStage::Payload && self.source.is_finished() {
             self.await_close(now);
         }
         match self.stage {
-            SendStage::Tuning => {
-                (self.stage, self.began_at) = (SendStage::Opening(0), Some(now));
+            StreamSendStage::Tuning => {
+                (self.stage, self.began_at) = (StreamSendStage::Opening(0), Some(now));
                 // The first step of a source tunes its link.
                 self.source.next_step(now)
             }
-            SendStage::Opening(sent) => {
+            StreamSendStage::Opening(sent) => {
                 if self.began_at.is_some_and(|began| now > began + self.timeout) {
                     return Step::Fail(Fault::TimedOut);
                 }
                 Step::Send { bytes: &self.opening[sent..], message: self.opening.len() }
             }
-            SendStage::Payload => self.source.next_step(now),
-            SendStage::AwaitingClose(until) => {
+            StreamSendStage::Payload => self.source.next_step(now),
+            StreamSendStage::AwaitingClose(until) => {
                 self.check_drained(now);
                 let check_due = self.unacknowledged.as_ref().map(|_| now + DRAIN_CHECK_INTERVAL);
                 Step::Receive { into: &mut self.batch, until: check_due.map_or(until, |due| due.min(until)) }
             }
-            SendStage::Finished => Step::Done,
+            StreamSendStage::Finished => Step::Done,
         }
     }
 
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
         match &mut self.stage {
-            SendStage::Opening(sent) => *sent += bytes,
+            StreamSendStage::Opening(sent) => *sent += bytes,
             _ => self.source.on_sent(bytes, at),
         }
     }
@@ -218,14 +222,14 @@ impl Party for StreamSender {
     }
 
     fn on_timeout(&mut self, now: Time) {
-        if matches!(self.stage, SendStage::AwaitingClose(until) if now >= until) {
-            self.stage = SendStage::Finished;
+        if matches!(self.stage, StreamSendStage::AwaitingClose(until) if now >= until) {
+            self.stage = StreamSendStage::Finished;
         }
     }
 
     fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
         self.closed.0.closed_ns.store(now.0.max(1), Relaxed);
-        self.stage = SendStage::Finished;
+        self.stage = StreamSendStage::Finished;
         Ok(())
     }
 
@@ -253,7 +257,7 @@ impl RecordingParty for StreamSender {
 }
 
 /// What a receiver sends before anything arrives.
-struct Request {
+struct TestRequest {
     bytes: Vec<u8>,
     sent_bytes: usize,
     /// Datagrams may be lost, so the request is repeated.
@@ -265,7 +269,7 @@ struct Request {
 /// The receiver of a test, which may have to ask for it.
 pub(crate) struct Receiver {
     sink: Sink,
-    request: Option<Request>,
+    request: Option<TestRequest>,
     is_tuned: bool,
     /// The fault if nothing arrives.
     no_data: &'static str,
@@ -278,7 +282,7 @@ impl Receiver {
 
     /// Asks first.
     pub(crate) fn with_request(self, bytes: Vec<u8>, is_datagram: bool) -> Receiver {
-        let request = Request { bytes, sent_bytes: 0, is_datagram, sent: 0, due: Time(0) };
+        let request = TestRequest { bytes, sent_bytes: 0, is_datagram, sent: 0, due: Time(0) };
         Receiver { request: Some(request), ..self }
     }
 }

@@ -237,7 +237,7 @@ impl StreamStart {
 /// trip times it holds when the settings were sent, when they arrived, and when this leaves, in microseconds.
 pub(crate) fn acknowledgement(times_us: Option<[u64; 3]>) -> Vec<u8> {
     let length = if times_us.is_some() { 52 } else { 28 };
-    let times = times_us.into_iter().flatten().flat_map(|time| seconds_and_micros(time));
+    let times = times_us.into_iter().flatten().flat_map(seconds_and_micros);
     let words = [2, length, 0, VERSION[0], VERSION[1], 0, 0].into_iter().chain(times);
     words.flat_map(u32::to_be_bytes).collect()
 }

@@ -57,6 +57,11 @@ impl WallClock {
         self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0)
     }
 
+    /// The same in microseconds, not before 1970.
+    pub(crate) fn unix_us_at(&self, at: Time) -> u64 {
+        u64::try_from(self.unix_ns_at(at) / 1000).unwrap_or(0)
+    }
+
     /// The same in NTP's format.
     pub(crate) fn ntp_at(&self, at: Time) -> NtpTime {
         NtpTime::from_unix_ns(self.unix_ns_at(at))

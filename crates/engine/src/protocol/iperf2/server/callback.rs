@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::Builder;
 
+use super::super::PROTOCOL;
 use super::super::datagram::{DatagramLayout, DatagramSender};
 use super::super::stream::StreamSender;
 use super::super::wire::{DatagramFormat, Settings, TestMode};
 use super::{DATAGRAM_BYTES, NEEDS_TRUST, STREAM_BYTES, ServerFacts, sending_load};
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, drive};
-use crate::link::{Caps, Dialer, Fault, Framing};
+use crate::link::{Caps, Dialer, Fault, Framing, endpoint_caps};
 use crate::protocol::MemoryBudget;
 use crate::protocol::stamp::time::WallClock;
 use linkgauge_model::clock::Clock;
@@ -55,8 +56,10 @@ impl Drop for RunningCallback {
 fn endpoint_of(facts: &ServerFacts, settings: &Settings, framing: Framing) -> Option<Endpoint> {
     let from: SocketAddr = facts.from.parse().ok()?;
     let to = SocketAddr::new(from.ip(), settings.port);
-    let scheme = if framing == Framing::Stream { "tcp" } else { "udp" };
-    (settings.port >= MIN_PORT).then(|| format!("{scheme}://{to}").parse().ok()).flatten()
+    let urls = PROTOCOL.default_ports.iter().map(|(scheme, _)| format!("{scheme}://{to}"));
+    let mut endpoints = urls.filter_map(|url| url.parse::<Endpoint>().ok());
+    let has_framing = |endpoint: &Endpoint| endpoint_caps(endpoint).is_ok_and(|caps| caps.framing == framing);
+    endpoints.find(has_framing).filter(|_| settings.port >= MIN_PORT)
 }
 
 /// Starts a test with the client of a connection.
@@ -106,7 +109,7 @@ pub(super) fn start(
                 Box::new(DatagramSender::new(&load, &caps, Recorder::for_counting(), layout))
             }
         };
-        // Nobody learns how it ended.
+        // The client sees how it ended.
         let _ = drive(party.as_mut(), link.as_mut(), &clock, &should_stop, CANCEL_CHECK_INTERVAL);
     };
     let thread = Builder::new().name("iperf2 callback".to_owned()).spawn(run);
