@@ -367,7 +367,7 @@ pub struct ServerConfig {
     pub token: Option<String>,
     /// Store nothing about senders, where the protocol supports that.
     pub is_stateless: bool,
-    /// Send to addresses that clients only claim to have, where the protocol has such tests: nobody can forge them here.
+    /// Send to addresses that clients only claim to have, where the protocol has such tests: addresses cannot be forged here.
     pub trusts_senders: bool,
     /// Facts of this machine, for clients that request them.
     pub environment: Map<String, Value>,

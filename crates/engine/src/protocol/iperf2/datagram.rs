@@ -16,7 +16,7 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// The last datagram is sent again after this time without a report, so many times in all.
+/// The last datagram is sent again after this time without a report, this number of times in all.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_LAST_DATAGRAMS: u32 = 10;
 
@@ -45,7 +45,7 @@ impl DatagramLayout {
         self.write_number(datagram, number, now);
     }
 
-    /// The same of the last one, after so many others.
+    /// The same of the last one, after this number of others.
     fn write_last(&self, datagram: &mut [u8], number: u64, now: Time) {
         // Never 0, which would be that of a first datagram.
         let number = number.saturating_add(self.first_number()).max(1) as i64;
@@ -129,7 +129,8 @@ pub(crate) type SharedReport = Arc<Mutex<Option<ReceivedReport>>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DatagramSendStage {
     Payload,
-    LastDatagram,
+    /// Since this time.
+    LastDatagram(Time),
     AwaitingReport(Time),
     Finished,
 }
@@ -143,6 +144,7 @@ pub(crate) struct DatagramSender {
     /// Last datagrams sent.
     lasts_sent: u32,
     expects_report: bool,
+    timeout: Duration,
     report: SharedReport,
     batch: Batch,
 }
@@ -158,6 +160,7 @@ impl DatagramSender {
             stage: DatagramSendStage::Payload,
             lasts_sent: 0,
             expects_report: true,
+            timeout: load.timeout,
             report: SharedReport::default(),
             batch: Batch::new(REPORT_BYTES, 1),
         }
@@ -181,7 +184,7 @@ impl DatagramSender {
     fn end_payload(&mut self, now: Time) {
         let sent = self.source.messages();
         self.layout.write_last(&mut self.last, sent, now);
-        self.stage = DatagramSendStage::LastDatagram;
+        self.stage = DatagramSendStage::LastDatagram(now);
     }
 }
 
@@ -197,7 +200,10 @@ impl Party for DatagramSender {
                 Step::Done => Step::Sleep(now),
                 step => step,
             },
-            DatagramSendStage::LastDatagram => Step::Send { bytes: &self.last, message: self.last.len() },
+            DatagramSendStage::LastDatagram(since) if now > since + self.timeout => {
+                Step::Fail(Fault::TimedOut)
+            }
+            DatagramSendStage::LastDatagram(_) => Step::Send { bytes: &self.last, message: self.last.len() },
             DatagramSendStage::AwaitingReport(_) if self.lasts_sent > MAX_LAST_DATAGRAMS => {
                 Step::Fail(Fault::NoReply(NO_REPORT.to_owned()))
             }
@@ -226,10 +232,10 @@ impl Party for DatagramSender {
         }
     }
 
-    fn on_timeout(&mut self, _now: Time) {
+    fn on_timeout(&mut self, now: Time) {
         if matches!(self.stage, DatagramSendStage::AwaitingReport(_)) {
             match self.lasts_sent < MAX_LAST_DATAGRAMS {
-                true => self.stage = DatagramSendStage::LastDatagram,
+                true => self.stage = DatagramSendStage::LastDatagram(now),
                 false => self.lasts_sent = MAX_LAST_DATAGRAMS + 1,
             }
         }

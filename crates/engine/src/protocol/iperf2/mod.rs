@@ -337,7 +337,7 @@ impl FlowOpening<'_> {
                     self.listeners.push(ReturnListener::open(endpoint, link.as_ref(), chosen, dialer)?);
                 }
                 let settings = self.settings(load, self.listeners[port].port());
-                self.listeners[port].exchange(link, &settings, dialer)?
+                self.listeners[port].open_return(link, &settings, dialer)?
             }
         })
     }
@@ -407,15 +407,15 @@ impl FlowOpening<'_> {
             layout.write(&mut first, 0, self.context.dialer.now());
             let (total, jitter) = (SharedTotal::default(), SharedJitter::default());
             let codec = DatagramCodec::new(layout, jitter.clone(), total.clone());
-            let receiver = Receiver::new(sink.with_header(Box::new(codec)), NO_DATAGRAMS);
+            let receiver = Receiver::new(sink.with_header(Box::new(codec)), load.timeout, NO_DATAGRAMS);
             return (
                 Box::new(receiver.with_request(first, true)),
                 DeliveryEvidence::LastDatagram(total, jitter),
             );
         }
         let receiver = match self.mode.calls_back() {
-            true => Receiver::new(sink, NO_RETURN_DATA),
-            false => Receiver::new(sink, NO_DATA),
+            true => Receiver::new(sink, load.timeout, NO_RETURN_DATA),
+            false => Receiver::new(sink, load.timeout, NO_DATA),
         };
         let request = || self.settings(load, self.port_of(port)).encode(0);
         let receiver = match self.mode {

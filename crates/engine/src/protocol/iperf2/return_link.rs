@@ -60,7 +60,7 @@ impl ReturnListener {
     }
 
     /// Sends the settings, and accepts the link that the server then opens.
-    pub(crate) fn exchange(
+    pub(crate) fn open_return(
         &mut self,
         mut link: Box<dyn Link>,
         settings: &Settings,

@@ -271,13 +271,17 @@ pub(crate) struct Receiver {
     sink: Sink,
     request: Option<TestRequest>,
     is_tuned: bool,
+    /// How long a request may take to be sent, and since when one is due.
+    timeout: Duration,
+    request_due: Option<Time>,
     /// The fault if nothing arrives.
     no_data: &'static str,
 }
 
 impl Receiver {
-    pub fn new(sink: Sink, no_data: &'static str) -> Receiver {
-        Receiver { sink, request: None, is_tuned: false, no_data }
+    /// A receiver with a fault for the case that nothing arrives.
+    pub fn new(sink: Sink, timeout: Duration, no_data: &'static str) -> Receiver {
+        Receiver { sink, request: None, is_tuned: false, timeout, request_due: None, no_data }
     }
 
     /// Asks first.
@@ -300,6 +304,9 @@ impl Party for Receiver {
             self.request = None;
         }
         if let Some(request) = self.request.as_ref().filter(|request| now >= request.due) {
+            if now > *self.request_due.get_or_insert(now) + self.timeout {
+                return Step::Fail(Fault::TimedOut);
+            }
             return Step::Send { bytes: &request.bytes[request.sent_bytes..], message: request.bytes.len() };
         }
         let due = self.request.as_ref().map_or(Time::NEVER, |request| request.due);
@@ -313,6 +320,7 @@ impl Party for Receiver {
     fn on_sent(&mut self, bytes: usize, at: Time) {
         let Some(request) = &mut self.request else { return self.sink.on_sent(bytes, at) };
         request.sent_bytes += bytes;
+        self.request_due = None;
         if request.sent_bytes < request.bytes.len() {
             return;
         }

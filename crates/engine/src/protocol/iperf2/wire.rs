@@ -71,7 +71,7 @@ impl TestMode {
 /// When the sender stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// After so many bytes.
+    /// After this number of bytes.
     Bytes(u32),
     /// After this time, in steps of 10 ms.
     Time(Duration),
@@ -208,7 +208,7 @@ impl Settings {
 pub enum StreamStart {
     /// Payload without settings.
     Payload,
-    /// Settings of so many bytes.
+    /// Settings of this number of bytes.
     Settings(usize),
     /// Messages that are to be returned.
     Bounceback,
@@ -255,7 +255,7 @@ pub(crate) fn start_time_us(settings: &[u8]) -> Option<u64> {
 pub struct DatagramFormat {
     /// Numbers have 64 bits.
     pub is_wide: bool,
-    /// Bytes before the settings: 16, or 12 up to 2.0.9 and in Zephyr's zperf. A report begins with so many zeros.
+    /// Bytes before the settings: 16, or 12 up to 2.0.9 and in Zephyr's zperf. A report begins with this number of zeros.
     pub header_bytes: usize,
 }
 

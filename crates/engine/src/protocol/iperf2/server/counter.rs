@@ -19,7 +19,7 @@ pub(super) struct DatagramCounter {
 }
 
 impl DatagramCounter {
-    /// Adds a datagram of so many bytes, which arrived at `now`, in microseconds of the wall clock `now_us`.
+    /// Adds a datagram of this number of bytes, which arrived at `now`, in microseconds of the wall clock `now_us`.
     pub(super) fn add(&mut self, head: DatagramHead, bytes: usize, now: Time, now_us: u64) {
         // Some count from 0, and the first datagram may be missing.
         let next = self.next_number.unwrap_or(head.number.min(1));

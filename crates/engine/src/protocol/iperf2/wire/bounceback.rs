@@ -33,7 +33,7 @@ pub(crate) fn message_bytes(first: [u8; 8]) -> Option<usize> {
     (word(&first, 0) == Some(BOUNCES) && (MIN_BYTES - 4..=MAX_BYTES).contains(&bytes)).then_some(bytes)
 }
 
-/// A request of so many bytes, at least [`MIN_BYTES`].
+/// A request of this number of bytes, at least [`MIN_BYTES`].
 pub(crate) fn new_request(bytes: usize, has_trip_times: bool) -> Vec<u8> {
     let flags = QUICK_ACK | if has_trip_times { TRIP_TIMES } else { 0 };
     let head = [BOUNCES, bytes as u32, 0, flags, 0, 0, 0].into_iter().chain([u32::MAX; 4]).chain([0; 5]);
