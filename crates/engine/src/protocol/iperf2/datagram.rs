@@ -115,16 +115,8 @@ impl HeaderCodec for DatagramCodec {
     }
 }
 
-/// A report of the server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReceivedReport {
-    pub(crate) report: Report,
-    /// The first of the last datagrams was enough.
-    pub(crate) is_first: bool,
-}
-
 /// The server's report, once it has arrived.
-pub(crate) type SharedReport = Arc<Mutex<Option<ReceivedReport>>>;
+pub(crate) type SharedReport = Arc<Mutex<Option<Report>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DatagramSendStage {
@@ -226,8 +218,7 @@ impl Party for DatagramSender {
 
     fn on_received(&mut self, _now: Time) {
         if let Some(report) = self.batch.messages().find_map(Report::parse) {
-            let received = ReceivedReport { report, is_first: self.lasts_sent == 1 };
-            *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(received);
+            *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
             self.stage = DatagramSendStage::Finished;
         }
     }

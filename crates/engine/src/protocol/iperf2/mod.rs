@@ -28,7 +28,7 @@ use crate::workload::latency::Pinger;
 use crate::workload::throughput::Sink;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport, TrafficKind};
 use bounceback::BouncebackCodec;
-use datagram::{DatagramCodec, DatagramLayout, DatagramSender, ReceivedReport, SharedReport, SharedTotal};
+use datagram::{DatagramCodec, DatagramLayout, DatagramSender, SharedReport, SharedTotal};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Direction, Pacing, StopCondition};
@@ -460,10 +460,9 @@ impl Iperf2Session {
     }
 
     /// The report of a server about datagrams. It counts the last one, which is no payload.
-    fn datagram_report(&mut self, flow: &FlowResult, reported: ReceivedReport) -> FlowReport {
-        let ReceivedReport { report, is_first } = reported;
+    fn datagram_report(&mut self, flow: &FlowResult, report: Report) -> FlowReport {
         let bytes = self.delivered_datagrams(flow, &report) * self.message_bytes;
-        let (reported_ns, own_ns) = (report.elapsed.as_nanos() as u64, flow.recorder.elapsed_ns());
+        let reported_ns = report.elapsed.as_nanos() as u64;
         self.add_setting("server_bytes", report.bytes, |sum, more| sum.saturating_add(more));
         self.add_setting("server_ns", reported_ns, u64::max);
         self.add_setting("outward_jitter_ns", report.jitter.as_nanos() as u64, u64::max);
@@ -476,8 +475,7 @@ impl Iperf2Session {
             bytes,
             messages: bytes / self.message_bytes,
             head_bytes: self.message_bytes.min(bytes),
-            // The time of a last datagram that had to be repeated says nothing about the others.
-            elapsed_ns: if is_first { reported_ns } else { reported_ns.min(own_ns) },
+            elapsed_ns: reported_ns,
             reordered: report.reordered,
             ..FlowReport::default()
         }
