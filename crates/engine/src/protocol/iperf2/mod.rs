@@ -408,10 +408,11 @@ impl FlowOpening<'_> {
             let (total, jitter) = (SharedTotal::default(), SharedJitter::default());
             let codec = DatagramCodec::new(layout, jitter.clone(), total.clone());
             let receiver = Receiver::new(sink.with_header(Box::new(codec)), load.timeout, NO_DATAGRAMS);
-            return (
-                Box::new(receiver.with_request(first, true)),
-                DeliveryEvidence::LastDatagram(total, jitter),
-            );
+            let mut asking = receiver.with_request(first, true);
+            if self.mode == TestMode::FullDuplex {
+                asking = asking.with_delay();
+            }
+            return (Box::new(asking), DeliveryEvidence::LastDatagram(total, jitter));
         }
         let receiver = match self.mode.calls_back() {
             true => Receiver::new(sink, load.timeout, NO_RETURN_DATA),

@@ -18,6 +18,9 @@ const UNUSED_BYTES: usize = 4096;
 /// Interval between checks whether everything is acknowledged.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Time from the start of an upload to the request beside it.
+const REQUEST_DELAY: Duration = Duration::from_millis(50);
+
 /// Time between two requests for datagrams, and how many are sent.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_REQUESTS: u32 = 4;
@@ -274,6 +277,8 @@ pub(crate) struct Receiver {
     /// How long a request may take to be sent, and since when one is due.
     timeout: Duration,
     request_due: Option<Time>,
+    /// The first request is sent this much later.
+    delay: Duration,
     /// The fault if nothing arrives.
     no_data: &'static str,
 }
@@ -281,7 +286,20 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// A receiver with a fault for the case that nothing arrives.
     pub fn new(sink: Sink, timeout: Duration, no_data: &'static str) -> Receiver {
-        Receiver { sink, request: None, is_tuned: false, timeout, request_due: None, no_data }
+        Receiver {
+            sink,
+            request: None,
+            is_tuned: false,
+            timeout,
+            request_due: None,
+            delay: Duration::ZERO,
+            no_data,
+        }
+    }
+
+    /// Asks later than another flow begins: while the original takes over one sender, it refuses the next.
+    pub(crate) fn with_delay(self) -> Receiver {
+        Receiver { delay: REQUEST_DELAY, ..self }
     }
 
     /// Asks first.
@@ -296,6 +314,9 @@ impl Party for Receiver {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if !self.is_tuned {
             self.is_tuned = true;
+            if let Some(request) = &mut self.request {
+                request.due = now + self.delay;
+            }
             // The first step of a sink tunes its link.
             return self.sink.next_step(now);
         }
