@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::virtual_net::VirtualNet;
 
 /// Servers, and what can be measured with them.
-const SERVERS: [(&str, &[&str]); 8] = [
+const SERVERS: [(&str, &[&str]); 9] = [
     ("linkgauge", &["latency", "throughput", "throughput", "responsiveness", "connect"]),
     ("echo", &["latency", "throughput", "connect"]),
     ("discard", &["throughput"]),

@@ -59,9 +59,11 @@ impl RequestReplyCodec for BouncebackCodec {
         let status = match self.sequence_of(&waiting).filter(|_| is_own) {
             Some(sequence) => {
                 let times = bounceback::server_times_us(&self.reply);
+                let clock_ns =
+                    |unix_us: u64| self.wall_clock.clock_ns_of_unix((unix_us as i64).wrapping_mul(1000));
                 self.timestamps = times.map(|[arrived, left]| ServerTimestamps {
-                    received_ns: self.wall_clock.clock_ns_of_unix_us(arrived),
-                    sent_ns: self.wall_clock.clock_ns_of_unix_us(left),
+                    received_ns: clock_ns(arrived),
+                    sent_ns: clock_ns(left),
                     reply_number: sequence as u32,
                 });
                 let corrupt_bytes = count_differing(&self.reply[MIN_BYTES..], &self.message[MIN_BYTES..]);

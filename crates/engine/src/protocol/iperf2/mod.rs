@@ -23,7 +23,7 @@ use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
     ProtocolOptions, ReadyCase, open_flows,
 };
-use crate::link::{Caps, Framing, Link, LinkError};
+use crate::link::{Caps, Framing, Link, LinkError, on_port};
 use crate::workload::latency::Pinger;
 use crate::workload::throughput::Sink;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport, TrafficKind};
@@ -58,6 +58,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    original_server: Some(|framing, port| {
+        format!("iperf -s{}{}", if framing == Framing::Message { " -u" } else { "" }, on_port(port))
+    }),
     prepare_case,
     connect,
     serve: Some(server::new_service),
@@ -65,7 +68,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 
 /// `iperf2://host`, over TCP.
 pub(crate) const SHORTHAND: super::Shorthand =
-    super::Shorthand { scheme: "iperf2", protocol: "iperf2", option: CALLBACK_OPTION };
+    super::Shorthand { scheme: "iperf2", protocol: "iperf2", option: Some(CALLBACK_OPTION) };
 
 const DEFAULT_PORT: u16 = 5001;
 
