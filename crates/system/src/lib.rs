@@ -5,7 +5,7 @@
 //!   (`socket`, `tcp`); stamps; errors of messages that were not delivered; families that only this system has.
 //! - **Ports**: serial lines and their settings, pseudo-terminals in their place.
 //! - **Readiness**: waiting for one link or for thousands, and waking the thread that waits (`ready`).
-//! - **Host**: clocks, CPUs of a thread, files that nobody else can have planted, processes, interfaces.
+//! - **Host**: clocks, CPUs of a thread, files that no other user can have planted, processes, interfaces.
 //!
 //! Where its page says nothing else, a function that returns an error returns that of the system.
 

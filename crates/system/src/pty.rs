@@ -103,7 +103,7 @@ impl Pty {
         rustix::io::write(&self.master, bytes)
     }
 
-    /// Bytes that the program on the other side has written and nobody has read.
+    /// Bytes that the program on the other side has written and no program has read.
     pub fn unread_bytes(&self) -> usize {
         rustix::io::ioctl_fionread(&self.master).unwrap_or(0) as usize
     }

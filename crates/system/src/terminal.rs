@@ -174,7 +174,7 @@ pub fn terminal_size(terminal: impl AsFd) -> Option<(u16, u16)> {
     Some((size.ws_col, size.ws_row))
 }
 
-/// Whether an error means that nobody reads the standard output any more: a closed pipe or terminal.
+/// Whether an error means that no program reads the standard output any more: a closed pipe or terminal.
 pub fn is_reader_gone(error: &io::Error) -> bool {
     let has_hung_up = || error.raw_os_error() == Some(libc::EIO);
     let is_device = || {

@@ -53,6 +53,19 @@ struct Corruption {
     messages: u64,
 }
 
+impl Corruption {
+    /// What such a reply to a request in this state is.
+    fn kind_of_reply(self, state: RequestState) -> ReplyEventKind {
+        match (state, self.bytes + self.messages > 0) {
+            (RequestState::Waiting, true) => ReplyEventKind::CorruptReply,
+            (RequestState::Waiting, false) => ReplyEventKind::Reply,
+            (RequestState::Lost, _) => ReplyEventKind::Late,
+            (RequestState::Received, true) => ReplyEventKind::CorruptDuplicate,
+            (RequestState::Received, false) => ReplyEventKind::Duplicate,
+        }
+    }
+}
+
 /// Requests that may be in flight, if replies identify them.
 fn window_size(load: &Load, caps: &Caps, is_numbered: bool) -> WindowSize {
     let min_tracked = min_tracked_requests(load);
@@ -289,15 +302,7 @@ impl Pinger {
         if !is_measured {
             return;
         }
-        let is_corrupt = corruption.bytes + corruption.messages > 0;
-        let kind = match state {
-            RequestState::Waiting if is_corrupt => ReplyEventKind::CorruptReply,
-            RequestState::Waiting => ReplyEventKind::Reply,
-            RequestState::Lost => ReplyEventKind::Late,
-            RequestState::Received if is_corrupt => ReplyEventKind::CorruptDuplicate,
-            RequestState::Received => ReplyEventKind::Duplicate,
-        };
-        self.recorder.note(sequence, kind, sample.service_ns());
+        self.recorder.note(sequence, corruption.kind_of_reply(state), sample.service_ns());
         let counts = &mut self.recorder.of_period(period).counts;
         match state {
             RequestState::Waiting => {
