@@ -15,7 +15,7 @@ use crate::raw::{
 };
 use crate::stamps;
 
-/// Receives one datagram and its TTL, if [`set_receive_ttl`] has had an effect.
+/// Receives one datagram and its TTL, if `set_receive_ttl` has had an effect.
 pub fn receive_with_ttl(
     fd: impl AsFd,
     into: &mut [u8],
@@ -69,7 +69,7 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, blocking: Blocking
 pub struct DatagramInfo {
     /// Size of each datagram but the last, if the kernel coalesced several.
     pub segment_bytes: Option<usize>,
-    /// Traffic class, if [`set_receive_traffic_class`] has had an effect. Coalesced datagrams have the same.
+    /// Traffic class, if `set_receive_traffic_class` has had an effect. Coalesced datagrams have the same.
     pub traffic_class: Option<u8>,
     /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
     pub arrived_wall_ns: Option<i64>,
