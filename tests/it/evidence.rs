@@ -22,7 +22,8 @@ fn number(evidence: &Value, path: &str) -> u64 {
 fn both_ends_report_what_their_systems_counted() {
     let server = Serving::start(&[]);
     let url = server.tcp.to_string();
-    let case = case(&["latency", &url, "--protocol", "linkgauge", "--repeat", "10", "-n", "50", "--size", "100"]);
+    let case =
+        case(&["latency", &url, "--protocol", "linkgauge", "--repeat", "10", "-n", "50", "--size", "100"]);
     let [client, server] = ["client", "server"].map(|end| &case["evidence"][end]);
     for end in [client, server] {
         assert_eq!(number(end, "/connections/count"), 10, "one for each repetition");
