@@ -250,9 +250,7 @@ fn another_program_listens_there() {
     let tcp = server.tcp.as_str();
     says(
         &["latency", tcp, "--protocol", "linkgauge"],
-        &format!(
-            "{tcp}: no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol"
-        ),
+        &format!("{tcp}: the server is an echo: try --protocol echo"),
     );
     for peer in ["auto", "echo"] {
         says(

@@ -7,8 +7,9 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::linkgauge::{self, GreetedConnection, try_times};
-use super::{CaseError, ConnectionCache, PROTOCOLS, Protocol, ProtocolError, find_protocol};
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, rfc2217};
+use super::unknown_server::{NoReply, advice, advice_on_silence, describe_reply, protocols_of_port};
+use super::{CaseError, ConnectionCache, Protocol, ProtocolError, find_protocol};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -97,7 +98,8 @@ pub(crate) fn detect(
     if reply == hello.bytes() {
         return named("echo");
     }
-    Err(ProtocolError::unexpected_reply(endpoint, describe_failure(endpoint, &reply, silence)))
+    let what = describe_reply(endpoint, "neither linkgauge nor an echo", &reply, silence);
+    Err(ProtocolError::unexpected_reply(endpoint, what))
 }
 
 /// Whether the host can be reached but has no server of linkgauge there, as far as can be seen.
@@ -113,14 +115,6 @@ pub fn lacks_server(endpoint: &Endpoint, dialer: &Dialer) -> bool {
         },
         _ => false,
     }
-}
-
-/// How a server failed to reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NoReply {
-    /// The connection is still open, or the link has none.
-    Open,
-    Closed,
 }
 
 /// Sends a hello. Returns up to as many bytes of the reply, and how the server failed to reply, if it did. Stores when the last try
@@ -166,108 +160,4 @@ fn probe(
         }
     }
     Ok((reply, silence))
-}
-
-/// Bytes of an unknown reply to show: enough to recognise the program that sent it.
-const MAX_SHOWN_BYTES: usize = 16;
-
-/// The protocols whose default port is that of the endpoint.
-fn protocols_of_port(endpoint: &Endpoint) -> Vec<&'static str> {
-    let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
-    let uses = |protocol: &&Protocol| protocol.default_ports.contains(&(endpoint.scheme(), port));
-    PROTOCOLS.iter().filter(uses).map(|protocol| protocol.name).collect()
-}
-
-/// The protocol to suggest: that of the port, if there is one.
-fn advice(endpoint: &Endpoint) -> String {
-    let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
-    match protocols_of_port(endpoint).as_slice() {
-        [] => {
-            let names: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
-            format!("Choose its protocol with --protocol ({})", names.join(", "))
-        }
-        names => {
-            format!("Port {port} is that of {}: try --protocol {}", names.join(" and "), names.join(" or "))
-        }
-    }
-}
-
-/// The same, without a list of all protocols: the server may not be there at all.
-fn advice_on_silence(endpoint: &Endpoint) -> String {
-    match protocols_of_port(endpoint).is_empty() {
-        true => "If it speaks another protocol, choose that with --protocol".to_owned(),
-        false => advice(endpoint),
-    }
-}
-
-/// Describes the failed detection in one line.
-fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> String {
-    if reply.is_empty() {
-        // A server that accepts a connection is there.
-        let is_stream =
-            crate::link::endpoint_caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
-        let choose = if is_stream { advice(endpoint) } else { advice_on_silence(endpoint) };
-        let how = match silence {
-            NoReply::Open => "no reply: the server is silent",
-            NoReply::Closed => {
-                "no reply: the server closed the connection. It is busy, or uses another protocol"
-            }
-        };
-        return format!("{how}. {choose}");
-    }
-    if rfc2217::begins_with_telnet(reply)
-        && let Some(url) = rfc2217::telnet_url(endpoint)
-    {
-        return format!(
-            "the port speaks Telnet, as that of a device server does (RFC 2217): write {url}, with the rate of its line"
-        );
-    }
-    let choose = advice(endpoint);
-    let mut first = String::new();
-    for &byte in reply.iter().take(MAX_SHOWN_BYTES) {
-        match byte {
-            b' '..=b'~' => first.push(char::from(byte)),
-            _ => first.extend(byte.escape_ascii().map(char::from)),
-        }
-    }
-    let more = if reply.len() > MAX_SHOWN_BYTES { "…" } else { "" };
-    format!("the server is neither linkgauge nor an echo: it sent '{first}{more}'. {choose}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_that_is_known_names_its_protocol() {
-        let describe =
-            |url: &str, reply: &[u8]| describe_failure(&url.parse().unwrap(), reply, NoReply::Open);
-        insta::assert_snapshot!(
-            [
-                describe("tcp://a:5201", b""),
-                describe("tcp://a:11111", b"x"),
-                describe("tcp://a:18767", b""),
-                describe("udp://a:862", b""),
-                describe("tcp://a:6785", b"\xbd"),
-                describe("udp://a:2112", b""),
-            ]
-            .join("\n"),
-            @r"
-        no reply: the server is silent. Port 5201 is that of iperf3: try --protocol iperf3
-        the server is neither linkgauge nor an echo: it sent 'x'. Port 11111 is that of sockperf: try --protocol sockperf
-        no reply: the server is silent. Port 18767 is that of netio: try --protocol netio
-        no reply: the server is silent. Port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
-        the server is neither linkgauge nor an echo: it sent '\xbd'. Port 6785 is that of pakbus: try --protocol pakbus
-        no reply: the server is silent. Port 2112 is that of irtt: try --protocol irtt
-        "
-        );
-        assert!(
-            describe("tcp://a:7", b"SSH-")
-                .ends_with("it sent 'SSH-'. Port 7 is that of echo: try --protocol echo")
-        );
-        assert!(
-            describe("tcp://a:22", b"SSH-")
-                .contains("Choose its protocol with --protocol (linkgauge, echo, ")
-        );
-    }
 }

@@ -48,6 +48,7 @@ mod signing;
 pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
+mod unknown_server;
 
 pub use auto::lacks_server;
 pub use case::{

@@ -13,6 +13,7 @@ use super::wire::{
 };
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive};
+use crate::protocol::unknown_server::{NoReply, describe_reply};
 use crate::protocol::{ConnectContext, ProtocolError};
 use crate::workload::{Load, MovedBytes, ServerReport};
 use linkgauge_model::clock::Time;
@@ -222,17 +223,19 @@ impl ControlConnection {
             None => ParsedInput::Unexpected(None),
         });
         let round_trip = sender.time_of_try();
-        self.input.clear();
-        let challenge = match challenge {
-            Err(Fault::Closed) => Ok(None),
-            challenge => challenge.map_err(|fault| LinkError::new(&self.endpoint, fault)),
+        let reply = std::mem::take(&mut self.input);
+        let silence = match challenge {
+            Ok(Some(challenge)) => return Ok(Greeting { hello, challenge, round_trip }),
+            Ok(None) => NoReply::Open,
+            Err(Fault::Closed) => NoReply::Closed,
+            Err(Fault::TimedOut) if !reply.is_empty() => NoReply::Open,
+            Err(fault) => return Err(LinkError::new(&self.endpoint, fault).into()),
         };
-        let challenge = challenge?.ok_or_else(|| {
-            let what =
-                "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
-            ProtocolError::unexpected_reply(&self.endpoint, what)
-        })?;
-        Ok(Greeting { hello, challenge, round_trip })
+        let what = match reply == hello.bytes() {
+            true => "the server is an echo: try --protocol echo".to_owned(),
+            false => describe_reply(&self.endpoint, "not linkgauge", &reply, silence),
+        };
+        Err(ProtocolError::unexpected_reply(&self.endpoint, what))
     }
 
     pub(super) fn open_session(
