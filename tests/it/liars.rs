@@ -437,7 +437,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let (failure, result) = run(stalls(), send);
     assert_eq!(
         failure,
-        "nothing has moved for 1 s: the link was lost, or the server stopped. The figures are those before"
+        "nothing has moved for 1 s: the link was lost, a firewall drops its packets, or the server stopped. The figures are those before"
     );
     assert!(result.cases[0].figures.counts.sent > 0);
     let receive =

@@ -251,7 +251,7 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
     error: URL: the server became silent within a block, after 476 of 1024 bytes
     error: URL: the server closed the link within a block, after 476 of 1024 bytes
     error: URL: it continues after its last block
-    error: URL: nothing has moved for 500.0 ms: the link was lost, or the server stopped. The figures are those before
+    error: URL: nothing has moved for 500.0 ms: the link was lost, a firewall drops its packets, or the server stopped. The figures are those before
     error: URL: a NETIO server sends nothing while it receives, but this one sent "220 mail.example"
     "#);
 }

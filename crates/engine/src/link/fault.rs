@@ -244,7 +244,9 @@ fn remedy(endpoint: &str, fault: &Fault, server: &ServerHint) -> String {
         }
         Fault::System { source, .. } => system_remedy(source.kind()),
         Fault::SilentLine => CHECK_LINE_HINT,
-        Fault::Stalled(_) => ": the link was lost, or the server stopped. The figures are those before",
+        Fault::Stalled(_) => {
+            ": the link was lost, a firewall drops its packets, or the server stopped. The figures are those before"
+        }
         Fault::TimedOut => ": the server does not reply. Check that it runs, firewalls, and --timeout",
         _ => "",
     };

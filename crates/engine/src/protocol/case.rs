@@ -265,7 +265,15 @@ pub struct ReadyCase {
     pub thresholds: Vec<Threshold>,
 }
 
+/// Reports that may be lost one after the other.
+const MAX_LOST_REPORTS: u32 = 3;
+
 impl ReadyCase {
+    /// The longest silence of a server that reports every `interval`: then its program has stopped, or the link is dead.
+    pub(crate) fn longest_server_silence(&self, interval: Duration) -> Duration {
+        self.load.timeout.max(interval.saturating_mul(MAX_LOST_REPORTS))
+    }
+
     /// Planned duration of one repetition with its idle times, if the plan determines it.
     pub(crate) fn planned_time(&self) -> Option<Duration> {
         planned_time(&self.load, &self.caps).map(|planned| planned.saturating_add(self.planned_idle))

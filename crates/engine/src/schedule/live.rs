@@ -23,22 +23,18 @@ pub(super) struct LiveReport {
     pub(super) moved: Option<(Time, MovedBytes)>,
 }
 
-/// Notices that a server has vanished while this host sends it datagrams, which no acknowledgement shows.
+/// Notices that a server has vanished while this host sends: no acknowledgement shows it of datagrams, and the system of a program that
+/// stopped takes the data of TCP for a while.
 pub(super) struct ServerSilence {
-    /// The longest silence of a server that reports. `None`: the links show it themselves.
+    /// The longest silence of a server that reports. `None`: what is received shows it.
     longest: Option<Duration>,
     last_heard: Time,
     received: u64,
 }
 
-/// Reports that may be lost one after the other.
-const MAX_LOST_REPORTS: u32 = 3;
-
 impl ServerSilence {
     pub(super) fn new(case: &ReadyCase) -> ServerSilence {
-        let of_reports = case.progress_interval.saturating_mul(MAX_LOST_REPORTS);
-        let is_blind = case.sends() && case.caps.iter().any(|caps| !caps.is_reliable);
-        let longest = is_blind.then(|| case.load.timeout.max(of_reports));
+        let longest = case.sends().then(|| case.longest_server_silence(case.progress_interval));
         ServerSilence { longest, last_heard: Time(0), received: 0 }
     }
 

@@ -72,6 +72,8 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         flows: Vec::new(),
         clock: context.dialer.clock.clone(),
         timeout: case.load.timeout,
+        longest_silence: case
+            .longest_server_silence(alive_interval(case, matches!(context.dialer.clock, Clock::System))),
         drain: match case.sends() {
             true => DrainTracker::for_upload(&case.load),
             false => DrainTracker::for_report(case.load.timeout),
@@ -134,6 +136,8 @@ struct LinkgaugeSession {
     clock: Clock,
     /// The timeout of the flows.
     timeout: Duration,
+    /// Of servers that report unasked.
+    longest_silence: Duration,
     drain: DrainTracker,
     /// Longest time that the server may send, if it is planned.
     longest_sending: Option<Duration>,
@@ -238,12 +242,16 @@ fn server_pacing(pacing: Pacing) -> Pacing {
     }
 }
 
+/// How often the server reports unasked.
+fn alive_interval(case: &ReadyCase, evidence: bool) -> Duration {
+    // The display shows what arrives at the server. There is none on the virtual clock.
+    let is_shown = evidence && case.sends();
+    if is_shown { ALIVE_INTERVAL.min(case.progress_interval) } else { ALIVE_INTERVAL }
+}
+
 /// What the server shall do for a case.
 fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)], evidence: bool) -> ServerPlan {
     let load = &case.load;
-    // The display shows what arrives at the server. There is none on the virtual clock.
-    let is_shown = evidence && case.sends();
-    let alive_interval = if is_shown { ALIVE_INTERVAL.min(case.progress_interval) } else { ALIVE_INTERVAL };
     ServerPlan {
         flows: kinds.iter().map(|(kind, _)| *kind).collect(),
         message_bytes: load.message_bytes,
@@ -258,7 +266,7 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)], evidence: bool)
         evidence,
         lead_in_ns: 0,
         time_of_day: false,
-        alive_interval_ns: alive_interval.as_nanos() as u64,
+        alive_interval_ns: alive_interval(case, evidence).as_nanos() as u64,
         // Only the server knows when data has arrived.
         series_interval_ns: match case.direction {
             Direction::Send => case.series_interval.as_nanos() as u64,
@@ -366,6 +374,13 @@ impl LinkgaugeSession {
         links.iter().filter_map(|link| unacknowledged_time(link.as_ref())).min().unwrap_or_default()
     }
 
+    /// Whether no server has reported for so long that none is there any more.
+    fn are_servers_silent(&mut self) -> bool {
+        let reported = self.endpoint_sessions.iter_mut().filter_map(|port| port.control.read_moved_bytes());
+        let last = reported.map(|(at, _)| at).max();
+        last.is_some_and(|at| self.clock.now().since(at) >= self.longest_silence)
+    }
+
     /// Limits the wait for each reply.
     fn limit_replies(&mut self, timeout: Duration) {
         for port in &mut self.endpoint_sessions {
@@ -417,10 +432,11 @@ impl ClientSession for LinkgaugeSession {
             let intact = links.iter().map(|link| link.status()).filter(|status| !status.is_broken);
             intact.filter_map(|status| status.unacknowledged_bytes).sum()
         };
-        if self.drain.update_local(now, queued) {
+        let are_silent = self.are_servers_silent();
+        if !are_silent && self.drain.update_local(now, queued) {
             return true;
         }
-        if self.drain.is_stalled() {
+        if are_silent || self.drain.is_stalled() {
             self.limit_replies(STALLED_REPLY_TIMEOUT);
         }
         let mut bytes = None;
