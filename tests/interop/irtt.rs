@@ -48,7 +48,7 @@ fn irtt_client(url: &str, arguments: &[&str]) -> (String, Option<Value>) {
 
 /// A test of `irtt client`. Every packet has a reply: servers take 5 at once, however late they or the client run.
 fn irtt_test(url: &str, arguments: &[&str]) -> Value {
-    let usual = ["-Q", "-i", "20ms", "-d", "100ms"];
+    let usual = ["-Q", "-i", "20ms", "-d", "100ms", "--wait=1s"];
     let (printed, document) = irtt_client(url, &[&usual, arguments].concat());
     let document = document.unwrap_or_else(|| panic!("{arguments:?}: {printed}"));
     let stats = &document["stats"];
