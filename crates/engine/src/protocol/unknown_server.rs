@@ -1,0 +1,122 @@
+//! What a client says about a server that does not speak the expected protocol.
+
+use super::{PROTOCOLS, Protocol};
+use crate::link::{Framing, rfc2217};
+use linkgauge_model::endpoint::Endpoint;
+
+/// How a server failed to reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoReply {
+    /// The connection is still open, or the link has none.
+    Open,
+    Closed,
+}
+
+/// Bytes of an unknown reply to show: enough to recognise the program that sent it.
+const MAX_SHOWN_BYTES: usize = 16;
+
+/// Protocols that the reply, or its absence, has ruled out, and the one without a server.
+const RULED_OUT: [&str; 3] = ["linkgauge", "echo", "none"];
+
+/// The protocols whose default port is that of the endpoint.
+pub(super) fn protocols_of_port(endpoint: &Endpoint) -> Vec<&'static str> {
+    let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
+    let uses = |protocol: &&Protocol| protocol.default_ports.contains(&(endpoint.scheme(), port));
+    PROTOCOLS.iter().filter(uses).map(|protocol| protocol.name).collect()
+}
+
+/// The protocol to suggest: that of the port, if there is one.
+pub(super) fn advice(endpoint: &Endpoint) -> String {
+    let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
+    match protocols_of_port(endpoint).as_slice() {
+        [] => {
+            let names: Vec<&str> = PROTOCOLS
+                .iter()
+                .map(|protocol| protocol.name)
+                .filter(|name| !RULED_OUT.contains(name))
+                .collect();
+            format!("Choose its protocol with --protocol ({})", names.join(", "))
+        }
+        names => {
+            format!("Port {port} is that of {}: try --protocol {}", names.join(" and "), names.join(" or "))
+        }
+    }
+}
+
+/// The same, without a list of all protocols: the server may not be there at all.
+pub(super) fn advice_on_silence(endpoint: &Endpoint) -> String {
+    match protocols_of_port(endpoint).is_empty() {
+        true => "If it speaks another protocol, choose that with --protocol".to_owned(),
+        false => advice(endpoint),
+    }
+}
+
+/// Describes a server that is not the `expected` one, in one line: by the begin of its reply, or by how it failed to reply.
+pub(super) fn describe_reply(endpoint: &Endpoint, expected: &str, reply: &[u8], silence: NoReply) -> String {
+    if reply.is_empty() {
+        // A server that accepts a connection is there.
+        let is_stream =
+            crate::link::endpoint_caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
+        let choose = if is_stream { advice(endpoint) } else { advice_on_silence(endpoint) };
+        let how = match silence {
+            NoReply::Open => "no reply: the server is silent",
+            NoReply::Closed => {
+                "no reply: the server closed the connection. It is busy, or uses another protocol"
+            }
+        };
+        return format!("{how}. {choose}");
+    }
+    if rfc2217::begins_with_telnet(reply)
+        && let Some(url) = rfc2217::telnet_url(endpoint)
+    {
+        return format!(
+            "the port speaks Telnet, as that of a device server does (RFC 2217): write {url}, with the rate of its line"
+        );
+    }
+    let choose = advice(endpoint);
+    let mut first = String::new();
+    for &byte in reply.iter().take(MAX_SHOWN_BYTES) {
+        match byte {
+            b' '..=b'~' => first.push(char::from(byte)),
+            _ => first.extend(byte.escape_ascii().map(char::from)),
+        }
+    }
+    let more = if reply.len() > MAX_SHOWN_BYTES { "…" } else { "" };
+    format!("the server is {expected}: it sent '{first}{more}'. {choose}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_known_names_its_protocol() {
+        let describe = |url: &str, reply: &[u8]| {
+            describe_reply(&url.parse().unwrap(), "not linkgauge", reply, NoReply::Open)
+        };
+        insta::assert_snapshot!(
+            [
+                describe("tcp://a:5201", b""),
+                describe("tcp://a:11111", b"x"),
+                describe("tcp://a:18767", b""),
+                describe("udp://a:862", b""),
+                describe("tcp://a:6785", b"\xbd"),
+                describe("udp://a:2112", b""),
+            ]
+            .join("\n"),
+            @r"
+        no reply: the server is silent. Port 5201 is that of iperf3: try --protocol iperf3
+        the server is not linkgauge: it sent 'x'. Port 11111 is that of sockperf: try --protocol sockperf
+        no reply: the server is silent. Port 18767 is that of netio: try --protocol netio
+        no reply: the server is silent. Port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
+        the server is not linkgauge: it sent '\xbd'. Port 6785 is that of pakbus: try --protocol pakbus
+        no reply: the server is silent. Port 2112 is that of irtt: try --protocol irtt
+        "
+        );
+        assert!(
+            describe("tcp://a:7", b"SSH-")
+                .ends_with("it sent 'SSH-'. Port 7 is that of echo: try --protocol echo")
+        );
+        assert!(describe("tcp://a:22", b"SSH-").contains("Choose its protocol with --protocol (discard, "));
+    }
+}
