@@ -33,6 +33,7 @@ mod ports;
 mod postgres;
 mod prometheus;
 mod pycampbell;
+mod python;
 mod reachability;
 mod redirect;
 mod rfc2217;
