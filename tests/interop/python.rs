@@ -12,7 +12,8 @@ fn python(program: &Path, folder: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let output = command.args(arguments).current_dir(folder).env("LINKGAUGE_STORE", "").output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}: ./check --all installs it"));
-    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    let printed =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success(), "{command:?}: {printed}");
     printed
 }
@@ -34,7 +35,8 @@ fn the_wheel_works_in_a_fresh_environment() {
     python(&fresh, root, &[&install, [place("wheels").as_str(), "linkgauge"].as_slice()].concat());
 
     // pytest and pandas are those of the tests.
-    let packages = python(&interpreter(), root, &["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
+    let packages =
+        python(&interpreter(), root, &["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
     let site = python(&fresh, root, &["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
     std::fs::write(Path::new(site.trim()).join("tests.pth"), packages).unwrap();
     let tests = root.join("python/tests").display().to_string();

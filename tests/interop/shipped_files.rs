@@ -1,4 +1,5 @@
-//! What `contrib` ships for the hosts of a fleet: units of systemd, a manifest of Kubernetes, a tool of pScheduler.
+//! What `contrib` ships for the hosts of a fleet (units of systemd, a manifest of Kubernetes, a tool of pScheduler), and the action of
+//! GitHub.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::client::free_port;
 use crate::program::{Ended, Running, run_within, wait_until};
 
 fn contrib() -> PathBuf {
@@ -141,4 +143,45 @@ fn what_the_tool_of_pscheduler_cannot_do_is_said_before_it_runs() {
     }
     let failed = json!({ "results": [{ "succeeded": false, "result": null, "error": "no route" }] });
     assert_eq!(tool.call("merged-results", &failed)["succeeded"], false);
+}
+
+/// The step of the action, with these inputs, in a runner at `place`.
+fn act(place: &Path, inputs: &[(&str, &str)]) -> Ended {
+    let mut step = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("action/measure"));
+    step.env("PROGRAM", env!("CARGO_BIN_EXE_linkgauge")).env("RUNNER_TEMP", place);
+    step.env("GITHUB_OUTPUT", place.join("output")).env("GITHUB_STEP_SUMMARY", place.join("summary"));
+    step.envs(inputs.iter().copied());
+    run_within(Duration::from_secs(60), &mut step)
+}
+
+#[test]
+fn the_action_measures_and_compares() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let url = format!("tcp://127.0.0.1:{}", free_port());
+    let (command, serve) = (format!("latency {url} -n 500"), ("SERVE", url.as_str()));
+    let measured = act(place, &[("COMMAND", &format!("{command} --threshold 'p50 < 10s'")), serve]);
+    assert_eq!(measured.status, Some(0), "{}{}", measured.stdout, measured.stderr);
+    let summary = std::fs::read_to_string(place.join("summary")).unwrap();
+    assert!(summary.starts_with("### linkgauge latency\n\n```text\nTCP round trip to "), "{summary}");
+    let outputs = std::fs::read_to_string(place.join("output")).unwrap();
+    let output = |name: &str| outputs.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+    assert!(std::fs::read_to_string(output("page=")).unwrap().contains("<svg"));
+
+    let (command, baseline) = (("COMMAND", command.as_str()), output("document="));
+    let compared =
+        act(place, &[command, serve, ("BASELINE", &baseline), ("COMPARE", "--metric p50 --margin 90%")]);
+    assert!(compared.stdout.contains("p50"), "{}", compared.stdout);
+    let compared = act(place, &[command, serve, ("BASELINE", "/nowhere.json")]);
+    assert_eq!(compared.status, Some(0), "{}", compared.stderr);
+    assert!(compared.stdout.contains("no baseline at /nowhere.json"), "{}", compared.stdout);
+    for (command, status) in [
+        (format!("latency {url} -n 500 --threshold 'p50 < 1ns'"), 1),
+        (format!("latency {url} 'open"), 2),
+        ("latency $(touch /tmp/expanded)".to_owned(), 2),
+    ] {
+        assert_eq!(act(place, &[("COMMAND", &command), serve]).status, Some(status), "{command}");
+    }
+    // The server has not started.
+    assert_eq!(act(place, &[command, ("SERVE", "tcp://192.0.2.1:1")]).status, Some(2));
 }
