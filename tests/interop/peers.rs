@@ -115,7 +115,7 @@ fn auto_names_the_choices_without_a_reply() {
     let (_xinetd, port) = xinetd("discard");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     // A server that accepts a connection is there. Over UDP there may be none.
-    let choices = &["linkgauge", "echo", "discard", "ask"][..];
+    let choices = &["discard", "ask"][..];
     let urls = [
         (format!("tcp://127.0.0.1:{port}"), choices),
         (format!("udp://127.0.0.1:{port}"), &[]),
