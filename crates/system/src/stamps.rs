@@ -114,6 +114,8 @@ pub fn next_send_record(fd: impl AsFd) -> Option<SendRecord> {
         match received {
             Err(Errno::INTR) => continue,
             Err(_) => return None,
+            // Nothing of the queue: systems that emulate another may not know the flag.
+            Ok(_) if header.msg_flags & libc::MSG_ERRQUEUE == 0 => return None,
             Ok(_) => {}
         }
         if let Some(record) = send_record(&header) {
