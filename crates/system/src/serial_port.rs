@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
 use rustix::io::Errno;
-use rustix::termios::{
-    OptionalActions, QueueSelector, Termios, ioctl_tiocexcl, ioctl_tiocnxcl, tcflush, tcgetattr, tcsetattr,
-};
+use rustix::termios::{QueueSelector, Termios, ioctl_tiocexcl, ioctl_tiocnxcl, tcflush};
 
-use crate::line_modes::{line_settings, set_line};
+use crate::line_modes::{line_settings, modes, set_line, set_modes};
 use crate::serial_settings::{ModemLines, OutputSignal, PurgeTarget, SerialSettings, UartErrors};
 use crate::terminal::{self, LineCounters, Rs485};
 
@@ -74,7 +72,7 @@ impl SerialPort {
             Errno::ACCESS => PortError::NotPermitted,
             errno => PortError::Open(errno.into()),
         })?;
-        let termios = tcgetattr(&terminal).map_err(|errno| match errno {
+        let termios = modes(&terminal).map_err(|errno| match errno {
             Errno::IO => PortError::NoHardware,
             _ => PortError::NotAPort,
         })?;
@@ -265,7 +263,7 @@ impl Drop for SerialPort {
         if let Some(before) = self.saved_state.low_latency {
             let _ = terminal::set_low_latency(&self.terminal, before);
         }
-        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_state.termios);
+        let _ = set_modes(&self.terminal, &self.saved_state.termios);
         if let Some(before) = self.saved_state.output_bits {
             let _ = terminal::set_modem_bits(&self.terminal, before, true);
             let _ = terminal::set_modem_bits(&self.terminal, OUTPUT_BITS & !before, false);
