@@ -4,6 +4,7 @@
 mod bluetooth;
 mod browser;
 mod device_server;
+mod emulated;
 mod explain;
 #[cfg(feature = "fleet")]
 mod fleet;

@@ -11,6 +11,9 @@ use crate::raw::{
     Blocking, ControlBuffer, PlainData, control_value, empty_header, send_with_control, set_option, to_count,
 };
 
+/// `SO_TIMESTAMPING`, and the type of its control messages: with times of 64 bits on every processor.
+const STAMPING: c_int = if cfg!(target_pointer_width = "32") { 65 } else { libc::SO_TIMESTAMPING };
+
 /// Flags of linux/net_tstamp.h.
 const TX_SOFTWARE: u32 = 1 << 1;
 const RX_SOFTWARE: u32 = 1 << 3;
@@ -54,13 +57,13 @@ pub struct SendRecord {
 
 /// Requests stamps of sent and received messages. Every kind of socket accepts this, also those without stamps.
 pub fn stamp_messages(fd: impl AsFd) -> io::Result<()> {
-    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES)
+    set_option(fd, libc::SOL_SOCKET, STAMPING, OF_MESSAGES)
 }
 
 /// The same for a stream, on which nothing is unacknowledged.
 pub fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
-    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES | OPT_ID_TCP)
+    set_option(fd, libc::SOL_SOCKET, STAMPING, OF_MESSAGES | OPT_ID_TCP)
         // Before Linux 6.2 the numbers begin with the first unacknowledged byte.
         .or_else(|_| stamp_messages(fd))
 }
@@ -70,18 +73,18 @@ pub fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
     // The numbers begin at 0 again when the option is turned on.
     stop_stamps(fd)?;
-    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES & !SEND_POINTS)
+    set_option(fd, libc::SOL_SOCKET, STAMPING, OF_MESSAGES & !SEND_POINTS)
 }
 
 /// Requests no more stamps. Those of messages on their way may still come.
 pub fn stop_stamps(fd: impl AsFd) -> io::Result<()> {
-    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0u32)
+    set_option(fd, libc::SOL_SOCKET, STAMPING, 0u32)
 }
 
 /// Sends one message to `to`, with stamps; does not wait.
 pub fn send_stamped(fd: impl AsFd, bytes: &[u8], to: &SockAddr) -> Result<usize, Errno> {
     send_with_control(fd, bytes, to, Blocking::Never, |control, header| {
-        control.attach_value(header, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, SEND_POINTS);
+        control.attach_value(header, libc::SOL_SOCKET, STAMPING, SEND_POINTS);
     })
 }
 
@@ -95,7 +98,7 @@ fn software_ns(times: Timestamps) -> Option<i64> {
 
 /// When the device passed a received message to the kernel, in nanoseconds of the time of day.
 pub fn received_wall_ns(header: &libc::msghdr) -> Option<i64> {
-    software_ns(control_value(header, libc::SOL_SOCKET, libc::SCM_TIMESTAMPING)?)
+    software_ns(control_value(header, libc::SOL_SOCKET, STAMPING)?)
 }
 
 // SAFETY: a C structure of integers.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use libc::{c_int, c_void, socklen_t};
+use libc::{c_int, c_ulong, c_void, socklen_t};
 use rustix::io::Errno;
 
 use crate::raw::{get_option, set_option};
@@ -47,16 +47,20 @@ pub fn tcp_timer(fd: impl AsFd, timer: TcpTimer) -> Option<u32> {
 }
 
 /// The value of `SO_MAX_PACING_RATE` without a limit.
-const UNPACED: u64 = u64::MAX;
+const UNPACED: c_ulong = c_ulong::MAX;
 
 /// Limits the rate at which the kernel sends the data of this socket.
 pub fn set_pacing_rate(fd: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
-    set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_second)
+    let rate = c_ulong::try_from(bytes_per_second).unwrap_or(UNPACED);
+    set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)
 }
 
 /// The limit of [`set_pacing_rate`], if there is one.
 pub fn pacing_rate(fd: impl AsFd) -> Option<u64> {
-    get_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE).filter(|rate| *rate != UNPACED)
+    let rate: c_ulong = get_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)?;
+    // A `c_ulong` has 32 bits on some processors.
+    #[allow(clippy::useless_conversion)]
+    (rate != UNPACED).then(|| rate.into())
 }
 
 /// Reads an option of variable length into `into`. Returns the number of bytes that the kernel wrote.
