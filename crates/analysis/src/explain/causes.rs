@@ -75,6 +75,7 @@ pub(crate) fn slows_some_requests(id: &str) -> bool {
     let is_rare = |cause: &Cause| match cause.signature {
         Signature::PeriodicPauses { .. }
         | Signature::RandomPauses
+        | Signature::Retransmissions
         | Signature::Timer { .. }
         | Signature::CharacterTimer { .. } => true,
         Signature::Idle { from_ms } => from_ms >= 1.0,
@@ -140,6 +141,8 @@ pub enum Signature {
     },
     /// A few requests take much longer, at random.
     RandomPauses,
+    /// A few requests take much longer, and the sockets of the connection sent segments again.
+    Retransmissions,
     /// All requests take longer than their serial line needs.
     LineExcess,
     /// None that round trips show.

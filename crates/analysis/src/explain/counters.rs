@@ -119,10 +119,14 @@ impl Sender<'_> {
 fn delays(case: &CaseResult) -> Vec<CountedCause> {
     let Some(evidence) = &case.evidence else { return Vec::new() };
     let client = Sender(&evidence.client);
-    [delayed_acknowledgements(case, &client), retransmissions(&client), run_queue(case)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        delayed_acknowledgements(case, &client),
+        retransmissions(&client, evidence.server.as_ref()),
+        run_queue(case),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The delayed acknowledgements of the host at this end. `None` for links that have none: then they are those of other programs.
@@ -144,9 +148,22 @@ fn delayed_acknowledgements(case: &CaseResult, client: &Sender) -> Option<Counte
     if belongs { counted("delayed_ack_nagle", text) } else { None }
 }
 
-fn retransmissions(client: &Sender) -> Option<CountedCause> {
-    let timeouts = client.count("tcp_retransmission_timeouts").filter(|timeouts| *timeouts > 0.0)?;
-    counted("retransmission_timeout", format!("{timeouts:.0} retransmission timers of the client ran out"))
+fn retransmissions(client: &Sender, server: Option<&EndEvidence>) -> Option<CountedCause> {
+    if let Some(timeouts) = client.count("tcp_retransmission_timeouts").filter(|timeouts| *timeouts > 0.0) {
+        let text = format!("{timeouts:.0} retransmission timers of the client ran out");
+        return counted("retransmission_timeout", text);
+    }
+    let both = |name: &str| {
+        let ends = [Some(client.0), server];
+        ends.into_iter().flatten().filter_map(|end| end.counter(name)).sum::<u64>()
+    };
+    let (again, sent) = (both("tcp_retransmitted_segments"), both("tcp_sent_segments"));
+    let text = format!(
+        "{again} of {sent} segments were sent again ({:.1} %)",
+        100.0 * again as f64 / sent.max(1) as f64
+    );
+    // One can be by chance.
+    if again > 1 { counted("path_loss", text) } else { None }
 }
 
 fn run_queue(case: &CaseResult) -> Option<CountedCause> {

@@ -138,9 +138,15 @@ pub fn write_explanation(
     out.write_all(if options.unicode { text } else { to_ascii(&text) }.as_bytes())
 }
 
+/// A mean that is this multiple of the median stands beside it: some requests are much slower.
+const MIN_MEAN_RATIO: f64 = 1.5;
+
 /// `43.99 ms per request: 43.9 ms (99.8 %) by delayed ACK here with Nagle at the server (proved, 10 pairs).`
 fn headline(explanation: &Explanation) -> String {
-    let median = brief_time(explanation.median_ns);
+    let mean_ns = explanation.accounting.mean_ns;
+    let mean = (mean_ns > MIN_MEAN_RATIO * explanation.median_ns)
+        .then(|| format!(" (median; mean {})", brief_time(mean_ns)));
+    let time = format!("{} per request{}", brief_time(explanation.median_ns), mean.unwrap_or_default());
     let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
     let has_cost = |finding: &CauseFinding| finding.share_ns().is_some();
     let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
@@ -149,8 +155,8 @@ fn headline(explanation: &Explanation) -> String {
         let tested =
             explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
         return match tested {
-            0 => format!("{median} per request: no cause shown."),
-            _ => format!("{median} per request: no cause shown, {} ruled out.", plural(tested, "cause")),
+            0 => format!("{time}: no cause shown."),
+            _ => format!("{time}: no cause shown, {} ruled out.", plural(tested, "cause")),
         };
     };
     let sure = |finding: &CauseFinding| match finding.verdict {
@@ -160,7 +166,7 @@ fn headline(explanation: &Explanation) -> String {
     let slower =
         |finding: &CauseFinding| format!("some requests are slower by {} ({})", finding.name, sure(finding));
     let Some(cost) = first.effect.cost_ns.filter(|_| has_cost(first)) else {
-        return format!("{median} per request; {}.", slower(first));
+        return format!("{time}; {}.", slower(first));
     };
     let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
     let is_other = |finding: &&CauseFinding| {
@@ -168,12 +174,7 @@ fn headline(explanation: &Explanation) -> String {
     };
     let other = explanation.causes.iter().find(is_other);
     let other = other.map_or(String::new(), |other| format!("; {}", slower(other)));
-    format!(
-        "{median} per request: {} ({share:.1} %) by {} ({}){other}.",
-        brief_time(cost),
-        first.name,
-        sure(first)
-    )
+    format!("{time}: {} ({share:.1} %) by {} ({}){other}.", brief_time(cost), first.name, sure(first))
 }
 
 fn context(explanation: &Explanation) -> String {

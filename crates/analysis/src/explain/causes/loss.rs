@@ -7,6 +7,16 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
     summary: "packets are lost and sent again: groups at the distances of the timers, and counters of retransmissions",
     causes: &[
         Cause {
+            id: "path_loss",
+            name: "loss on the path, repaired by TCP",
+            applies: |target| target.has_delayed_acknowledgements() && !target.is_local,
+            signature: Signature::Retransmissions,
+            counter: Some("tcpi_total_retrans of both ends: one for each slow request"),
+            knob: Knob::Missing("the loss is in the network. Try another path, cable or queue"),
+            remedy: "remove the loss of the path: cable, radio, a short queue, a policer",
+            plant: Plant::Lab("netem loss 1% in a guest"),
+        },
+        Cause {
             id: "tail_loss_probe",
             name: "tail loss probe",
             applies: |target| target.has_delayed_acknowledgements() && !target.is_local,

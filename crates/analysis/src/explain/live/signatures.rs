@@ -1,6 +1,7 @@
 //! Signatures: what the samples of the screen show. Each finding names one cause of the catalogue.
 
 use super::super::causes::{self, Cause, CauseFamily, Signature, Target};
+use super::blocks::Block;
 use super::screen::Screen;
 use linkgauge_engine::link::LinkRate;
 use linkgauge_model::clock::Time;
@@ -38,6 +39,11 @@ const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
 /// Requests that are late by this part of the limit belong to a tail that reaches the slow ones: three times as many as those if
 /// half of the requests are late by one time, a quarter by twice this time, and an eighth by four times.
 const TAIL_PART: f64 = 4.0;
+/// TCP sends a segment again after this time at the soonest, on links without a queue. One repair can be by chance, and repairs for
+/// this share of the slow requests explain them.
+const MIN_REPAIR_NS: f64 = 4e6;
+const MIN_REPAIRS: u64 = 2;
+const MIN_REPAIRED_SHARE: f64 = 0.3;
 /// Five slow requests and none that is almost slow are a group.
 const GROUP_LEVEL: f64 = 0.05;
 /// Slow requests of which the period is looked for; shorter periods are clocks.
@@ -75,6 +81,11 @@ pub(super) fn sightings(screen: &Screen, target: &Target) -> Vec<Sighting> {
     all.extend(idle.map(|idle| idle.sighting));
     if all.iter().all(|sighting| sighting.cost_ns == 0.0) {
         all.extend(line_excess(screen, target));
+    }
+    if let Some(losses) = losses([&screen.closed, &screen.paused], target) {
+        // The requests that a loss slows show nothing else.
+        all.retain(|sighting| sighting.cost_ns > 0.0);
+        all.push(losses);
     }
     all
 }
@@ -391,6 +402,41 @@ fn periodic_pauses(screen: &Screen, usual_ns: f64) -> Option<(Grid, SlowRequests
     })
 }
 
+/// Slow requests, and as many segments that the sockets of the connection sent again: each repair takes a timer of TCP.
+fn losses(blocks: [&Block; 2], target: &Target) -> Option<Sighting> {
+    let cause = find_cause(target, |signature| *signature == Signature::Retransmissions)?;
+    let (mut again, mut sent, mut slow, mut of, mut excess_ns) = (0, 0, 0, 0, 0.0);
+    let mut least_share = MIN_REPAIRED_SHARE;
+    for block in blocks {
+        let evidence = block.result.evidence.as_ref()?;
+        let both = [Some(&evidence.client), evidence.server.as_ref()];
+        if evidence.server.is_none() {
+            // Replies are sent again by the server.
+            least_share = 0.5 * MIN_REPAIRED_SHARE;
+        }
+        let count = |name: &str| both.iter().flatten().filter_map(|end| end.counter(name)).sum::<u64>();
+        let repaired = count("tcp_retransmitted_segments");
+        let latencies = block.latencies_ns();
+        let median = stats::median(&latencies)?;
+        let mut late: Vec<f64> =
+            latencies.iter().map(|latency| latency - median).filter(|more| *more > MIN_REPAIR_NS).collect();
+        late.sort_by(|a, b| b.total_cmp(a));
+        let explained = late.len().min(repaired as usize);
+        excess_ns += late[..explained].iter().sum::<f64>();
+        (again, sent, slow, of) =
+            (again + repaired, sent + count("tcp_sent_segments"), slow + late.len(), of + latencies.len());
+    }
+    if again < MIN_REPAIRS || (again as f64) < least_share * slow as f64 {
+        return None;
+    }
+    let evidence = format!(
+        "{again} of {sent} segments were sent again ({:.1} %), {slow} of {of} requests were slow: this costs {} per request in the mean",
+        100.0 * again as f64 / sent.max(1) as f64,
+        format_nanoseconds(excess_ns / of.max(1) as f64),
+    );
+    Some(Sighting::new(cause, 0.0, evidence))
+}
+
 /// A few requests that take much longer than the others, with or without a period. Requests that are late by `idle_delay_ns`
 /// because something slept are not slow.
 fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighting> {
@@ -443,6 +489,7 @@ fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linkgauge_model::run::{EndEvidence, Evidence};
     use linkgauge_model::stats::SplitMix64;
 
     /// Requests with these latencies in ms, one every 20 ms.
@@ -477,6 +524,30 @@ mod tests {
         });
         let slow = slow_requests(&samples(few), Time(0), 0.0, 1.0).unwrap();
         assert!(slow.is_shown() && !slow.is_group(), "{}", slow.describe());
+    }
+
+    #[test]
+    fn segments_that_were_sent_again_explain_as_many_slow_requests() {
+        let target = Target::new("tcp://192.0.2.7:7333".parse().unwrap()).unwrap();
+        // 1000 requests of 1 ms, of which this many take 200 ms more.
+        let block = |slow: usize, again: u64, has_server: bool| {
+            let counters = [("tcp_sent_segments", 1000), ("tcp_retransmitted_segments", again)];
+            let mut end = EndEvidence::default();
+            end.connections.counters = counters.map(|(name, count)| (name.to_owned(), count)).into();
+            let mut result = crate::report::sample_runs::minimal().cases.remove(0);
+            let server = has_server.then(EndEvidence::default);
+            result.evidence = Some(Evidence { client: end, server });
+            let latencies = (0..1000).map(|index| if index < slow { 201.0 } else { 1.0 });
+            Block { samples: samples(latencies), result, server_wait_ns: None }
+        };
+        let none = block(0, 0, true);
+        let seen = |block: Block| losses([&block, &none], &target).map(|sighting| sighting.evidence);
+        let expected = "10 of 2000 segments were sent again (0.5 %), 12 of 2000 requests were slow: this costs 1.000 ms per request in \
+                        the mean";
+        assert_eq!(seen(block(12, 10, true)).as_deref(), Some(expected));
+        assert_eq!(seen(block(0, 1, true)), None, "one by chance");
+        assert_eq!(seen(block(40, 10, true)), None, "most slow requests have another reason");
+        assert!(seen(block(40, 10, false)).is_some(), "the server may have sent replies again");
     }
 
     #[test]
