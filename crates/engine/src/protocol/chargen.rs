@@ -1,8 +1,5 @@
 //! `chargen`: the server sends an endless sequence of lines of characters (RFC 864). A stream is a source of payload
 //! without requests. Over datagrams the server replies to each with one of its own, which gives a round trip.
-//!
-//! The lines are a ring of the 95 printable characters. A line has 72 characters and starts one character after the
-//! start of the line before. The first character varies between programs and is not checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +16,8 @@ use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, Se
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::sample::Recorder;
+pub use linkgauge_responder::chargen::LineChecker;
+use linkgauge_responder::chargen::{Generator, PERIOD_BYTES};
 
 /// The `chargen` protocol (RFC 864), for [`PROTOCOLS`](super::PROTOCOLS).
 pub(crate) const PROTOCOL: Protocol = Protocol {
@@ -93,55 +92,11 @@ impl ClientSession for ChargenSession {
     }
 }
 
-/// The first printable character of ASCII.
-const FIRST_CHARACTER: u8 = b' ';
-const LAST_CHARACTER: u8 = b'~';
-const RING_CHARACTERS: usize = 95;
-/// Characters of a line, without CR and LF.
-const LINE_CHARACTERS: usize = 72;
-const LAST_COLUMN: usize = LINE_CHARACTERS + 1;
-
 /// One full period of the lines.
 fn lines() -> Vec<u8> {
-    let mut lines = Vec::with_capacity(RING_CHARACTERS * (LAST_COLUMN + 1));
-    for first in 0..RING_CHARACTERS {
-        lines.extend(
-            (first..first + LINE_CHARACTERS).map(|at| FIRST_CHARACTER + (at % RING_CHARACTERS) as u8),
-        );
-        lines.extend(b"\r\n");
-    }
+    let mut lines = vec![0; PERIOD_BYTES];
+    Generator::default().fill(&mut lines);
     lines
-}
-
-/// Compares the input with the expected lines. Programs differ in the ends of their ring and in the order of lines, so
-/// each line is checked on its own.
-#[derive(Default)]
-pub struct LineChecker {
-    /// Position in the line.
-    column: usize,
-    last_character: u8,
-}
-
-impl LineChecker {
-    /// Number of wrong bytes.
-    pub fn count_wrong(&mut self, bytes: &[u8]) -> u64 {
-        let mut wrong = 0;
-        for &byte in bytes {
-            let right = match self.column {
-                0 => (FIRST_CHARACTER..=LAST_CHARACTER).contains(&byte),
-                LINE_CHARACTERS => byte == b'\r',
-                LAST_COLUMN => byte == b'\n',
-                _ => {
-                    byte == self.last_character.wrapping_add(1)
-                        || self.last_character >= LAST_CHARACTER - 1 && byte <= FIRST_CHARACTER + 1
-                }
-            };
-            wrong += u64::from(!right);
-            self.last_character = byte;
-            self.column = if self.column == LAST_COLUMN { 0 } else { self.column + 1 };
-        }
-        wrong
-    }
 }
 
 /// Size of a receive: small enough to stay in the cache.

@@ -30,6 +30,7 @@ pub mod ask;
 pub(crate) mod auto;
 mod case;
 pub mod chargen;
+pub mod device;
 mod discard;
 mod echo;
 pub mod iperf2;
@@ -43,6 +44,7 @@ mod memory_budget;
 pub mod netio;
 mod none;
 pub mod pakbus;
+mod ping_pong;
 pub(crate) mod shorthand;
 mod signing;
 pub mod sockperf;
@@ -77,6 +79,7 @@ pub static PROTOCOLS: &[Protocol] = &[
     pakbus::client::PROTOCOL,
     tipc_bench::PROTOCOL,
     linx_bmark::PROTOCOL,
+    device::PROTOCOL,
     none::PROTOCOL,
 ];
 

@@ -5,17 +5,16 @@
 //! follow each other without separators. Multicast is not supported. The client has the mode ping-pong; the server serves
 //! all modes: it replies to the messages that request it.
 
-use std::ops::Range;
 use std::sync::Arc;
 
+use super::ping_pong::{PingPongCodec, PingPongHeader};
 use super::{
     CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase,
     Service, open_flows,
 };
 use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, on_port};
-use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
-use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
+use crate::workload::latency::Pinger;
 use crate::workload::{FlowRole, TrafficKind};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
@@ -93,7 +92,7 @@ impl SockperfHeader {
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
-        let codec = Box::new(PingPongCodec::new(load.message_bytes as usize, &caps));
+        let codec = Box::new(PingPongCodec::new(SockperfPing, load.message_bytes as usize, &caps));
         let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
@@ -101,87 +100,22 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     Ok(FlowsOnlySession::boxed(flows))
 }
 
-/// The client of a ping-pong test.
-struct PingPongCodec {
-    message: Vec<u8>,
-    is_stream: bool,
-    /// The current reply of a stream: its header, and how many bytes have arrived.
-    header: [u8; HEADER_BYTES],
-    received_bytes: usize,
-    corrupt_bytes: u64,
-}
+/// The headers of a ping-pong test.
+struct SockperfPing;
 
-impl PingPongCodec {
-    pub fn new(length: usize, caps: &Caps) -> PingPongCodec {
-        let noise = PatternMessage::new(length, Alphabet::from_caps(caps)).bytes().to_vec();
-        PingPongCodec {
-            message: noise,
-            is_stream: caps.framing == Framing::Stream,
-            header: [0; HEADER_BYTES],
-            received_bytes: 0,
-            corrupt_bytes: 0,
-        }
+impl PingPongHeader<HEADER_BYTES> for SockperfPing {
+    fn request(&self, sequence: u64, length: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let header =
+            SockperfHeader { sequence: sequence + 1, flags: FROM_CLIENT | PONG, length: length as u32 };
+        header.write(&mut bytes);
+        bytes
     }
 
-    /// The number of the request that this header replies to.
-    fn reply_sequence(&self, head: &[u8; HEADER_BYTES]) -> Option<u64> {
-        let header = SockperfHeader::read(head);
-        let ours =
-            header.flags & (FROM_CLIENT | PONG) == PONG && header.length as usize == self.message.len();
-        ours.then(|| header.sequence.checked_sub(1)).flatten()
-    }
-
-    fn parse_message(&self, data: &[u8]) -> ReplyStatus {
-        let used = data.len();
-        let Some((head, body)) = data.split_first_chunk().filter(|_| used == self.message.len()) else {
-            return ReplyStatus::Malformed { used };
-        };
-        match self.reply_sequence(head) {
-            Some(sequence) => ReplyStatus::Complete {
-                sequence,
-                used,
-                corrupt_bytes: count_differing(body, &self.message[HEADER_BYTES..]),
-            },
-            None => ReplyStatus::Malformed { used },
-        }
-    }
-
-    fn parse_stream(&mut self, data: &[u8]) -> ReplyStatus {
-        let in_head = (HEADER_BYTES - self.received_bytes.min(HEADER_BYTES)).min(data.len());
-        self.header[self.received_bytes.min(HEADER_BYTES)..][..in_head].copy_from_slice(&data[..in_head]);
-        self.received_bytes += in_head;
-        if self.received_bytes < HEADER_BYTES {
-            return ReplyStatus::Incomplete;
-        }
-        let Some(sequence) = self.reply_sequence(&self.header) else {
-            self.received_bytes = 0;
-            return ReplyStatus::Malformed { used: data.len() };
-        };
-        let rest = &self.message[self.received_bytes..];
-        let in_body = rest.len().min(data.len() - in_head);
-        self.corrupt_bytes += count_differing(&data[in_head..][..in_body], &rest[..in_body]);
-        self.received_bytes += in_body;
-        if self.received_bytes < self.message.len() {
-            return ReplyStatus::Incomplete;
-        }
-        self.received_bytes = 0;
-        ReplyStatus::Complete {
-            sequence,
-            used: in_head + in_body,
-            corrupt_bytes: std::mem::take(&mut self.corrupt_bytes),
-        }
-    }
-}
-
-impl RequestReplyCodec for PingPongCodec {
-    fn encode_request(&mut self, sequence: u64) -> &[u8] {
-        let length = self.message.len() as u32;
-        SockperfHeader { sequence: sequence + 1, flags: FROM_CLIENT | PONG, length }.write(&mut self.message);
-        &self.message
-    }
-
-    fn parse_reply(&mut self, data: &[u8], _waiting: Range<u64>) -> ReplyStatus {
-        if self.is_stream { self.parse_stream(data) } else { self.parse_message(data) }
+    fn reply_sequence(&self, header: &[u8; HEADER_BYTES], length: usize) -> Option<u64> {
+        let header = SockperfHeader::read(header);
+        let is_ours = header.flags & (FROM_CLIENT | PONG) == PONG && header.length as usize == length;
+        is_ours.then(|| header.sequence.checked_sub(1)).flatten()
     }
 }
 
@@ -332,6 +266,7 @@ impl Party for SockperfConnection {
 mod tests {
     use super::*;
     use crate::protocol::ask::text;
+    use crate::workload::latency::{ReplyStatus, RequestReplyCodec};
 
     fn bytes(hex: &str) -> Vec<u8> {
         text::parse_bytes(&format!("hex:{hex}")).unwrap()
@@ -378,7 +313,7 @@ mod tests {
         for caps in
             [Caps::STREAM, Caps { framing: Framing::Message, max_message_bytes: Some(1000), ..Caps::STREAM }]
         {
-            let mut codec = PingPongCodec::new(32, &caps);
+            let mut codec = PingPongCodec::new(SockperfPing, 32, &caps);
             let request = codec.encode_request(6).to_vec();
             assert_eq!(request[..HEADER_BYTES], bytes("0000000000000007 0003 00000020"));
             let mut reply_bytes = request.clone();

@@ -1,0 +1,16 @@
+//! A node of Enea LINX on Ethernet (ECM 3, RLNH 2), as `linx+eth://` of the host speaks it: the passive side, with the
+//! endpoints `server` (that of `linx_bmark`: echoes and bursts), `echo` and `discard`.
+//!
+//! Frames go in and out with their Ethernet header. Messages are reassembled in one of `SLOTS` buffers of `MESSAGE` bytes and
+//! echoed from there; the buffer is free again when the peer has acknowledged the echo. Frames that come too early are not
+//! stored: the node asks for what is missing, and the peer sends again. While all buffers are in use the node does not
+//! acknowledge, which closes the peer's window; it asks again as soon as a buffer is free.
+//!
+//! One peer at a time; whoever connects first is the peer until it ends or is silent for 1.3 s.
+
+mod endpoints;
+pub mod frame;
+mod node;
+mod outbox;
+
+pub use node::Node;
