@@ -112,7 +112,8 @@ impl Header {
 fn checksum(bytes: &[u8; HEADER_BYTES]) -> u16 {
     let sum =
         bytes.chunks_exact(2).fold(0, |sum, pair| sum + u32::from(u16::from_be_bytes([pair[0], pair[1]])));
-    !((sum & 0xffff) + (sum >> 16)) as u16
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
 /// What a device says of itself.

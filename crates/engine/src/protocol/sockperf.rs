@@ -333,7 +333,7 @@ mod tests {
                 ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 1 }
             );
         }
-        let mut codec = PingPongCodec::new(32, &Caps::STREAM);
+        let mut codec = PingPongCodec::new(SockperfPing, 32, &Caps::STREAM);
         let mut reply_bytes = codec.encode_request(0).to_vec();
         reply_bytes[9] = 2;
         for at in 0..31 {

@@ -403,7 +403,9 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         if self.sent < self.window && self.sent < self.outbox.frames() {
             let index = self.sent;
             self.sent += 1;
-            let asks = self.window == 1 || self.sent == self.window || self.sent == self.window / 2 + 1;
+            // The rest of a burst has no place before these are acknowledged.
+            let is_held_up = self.burst.is_some() && self.sent == self.outbox.frames();
+            let asks = is_held_up || self.sent == self.window || self.sent == self.window / 2 + 1;
             return self.data_frame(index, asks, into);
         }
         let headers =

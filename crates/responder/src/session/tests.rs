@@ -32,6 +32,23 @@ fn the_header_is_that_of_the_page() {
     }
 }
 
+proptest! {
+    #[test]
+    fn every_header_is_read_back(length in 16u16.., session: u16, number in 0u64..1 << 48, is_reply: bool) {
+        let header = Header { kind: Kind::Echo, is_reply, length, session, number };
+        prop_assert_eq!(Header::read(&header.encode()), Some(header));
+    }
+}
+
+#[test]
+fn a_checksum_carries_twice() {
+    for number in 0..1 << 17 {
+        let header =
+            Header { kind: Kind::Echo, is_reply: false, length: 32, session: 0xffff, number: number << 16 };
+        assert_eq!(Header::read(&header.encode()), Some(header));
+    }
+}
+
 #[test]
 fn a_session_over_packets_counts() {
     let mut device = PacketSessions::<2>::new(DEVICE);

@@ -672,4 +672,6 @@ fn sequence_distance(from: u16, to: u16) -> u16 {
 }
 
 #[cfg(test)]
+mod responder_tests;
+#[cfg(test)]
 mod tests;
