@@ -19,6 +19,8 @@ mod lines;
 mod loggers;
 #[path = "targets/probes.rs"]
 mod probes;
+#[path = "targets/responders.rs"]
+mod responders;
 #[path = "targets/servers.rs"]
 mod servers;
 
@@ -29,6 +31,7 @@ pub use fleet::fleet;
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
 pub use probes::probes;
+pub use responders::responder;
 pub use servers::{linx_bmark, memory, session_server};
 
 use std::sync::Arc;

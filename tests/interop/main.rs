@@ -6,6 +6,7 @@ mod browser;
 mod device_server;
 mod emulated;
 mod explain;
+mod firmware;
 #[cfg(feature = "fleet")]
 mod fleet;
 mod guest;

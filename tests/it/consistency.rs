@@ -11,13 +11,14 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::virtual_net::VirtualNet;
 
 /// Servers, and what can be measured with them.
-const SERVERS: [(&str, &[&str]); 9] = [
+const SERVERS: [(&str, &[&str]); 10] = [
     ("linkgauge", &["latency", "throughput", "throughput", "responsiveness", "connect"]),
     ("echo", &["latency", "throughput", "connect"]),
     ("discard", &["throughput"]),
     ("chargen", &["throughput"]),
     ("sockperf", &["latency"]),
     ("stamp", &["latency"]),
+    ("device", &["latency", "throughput"]),
     ("irtt", &["latency"]),
     ("iperf3", &["throughput"]),
     ("iperf2", &["latency", "throughput"]),

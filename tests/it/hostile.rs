@@ -91,6 +91,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     AttackedProtocol { name: "tipc-bench", needs: Some("TIPC"), ..PLAIN },
     AttackedProtocol { name: "linx-bmark", ..PLAIN },
     // Nothing is sent or read.
+    AttackedProtocol { name: "device", more_time: Duration::from_secs(5), ..PLAIN },
     AttackedProtocol { name: "none", believes_all: true, one_way: true, ..PLAIN },
 ];
 

@@ -12,6 +12,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
+use linkgauge::protocol::device::wire::{DeviceHeader, DeviceMessage, HEADER_BYTES};
 use linkgauge::protocol::irtt::packet::{OPEN, packet_of};
 use linkgauge::protocol::irtt::params::Params;
 use linkgauge::protocol::linkgauge::wire::{self, Hello};
@@ -48,6 +49,8 @@ fn opening(protocol: &str) -> Vec<u8> {
             message[..14].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0x03, 0xe8]);
             message
         }
+        // An echo of 1000 bytes.
+        "device" => device_message(DeviceMessage::Echo, 1000),
         // Blocks of 8 bytes follow, and all of those are zeros.
         "netio" => [&[0, 0, 0, 1, 0, 0, 0, 8][..], &[0; 992]].concat(),
         // Messages of 1000 bytes that are to be returned.
@@ -61,6 +64,14 @@ fn opening(protocol: &str) -> Vec<u8> {
     }
 }
 
+/// A message of the device protocol.
+fn device_message(kind: DeviceMessage, bytes: u16) -> Vec<u8> {
+    let header = DeviceHeader { kind, is_reply: false, length: bytes, session: 7, number: 0 };
+    let mut message = vec![0; bytes.into()];
+    message[..HEADER_BYTES].copy_from_slice(&header.encode());
+    message
+}
+
 /// The bytes after the opening.
 fn more(protocol: &str) -> Vec<u8> {
     if protocol == "netio" { vec![0; 1000] } else { opening(protocol) }
@@ -70,7 +81,7 @@ fn more(protocol: &str) -> Vec<u8> {
 fn endless(limits: ServerLimits, options: &str) -> Vec<(&'static str, Server)> {
     let mut all = all(&format!("tcp://127.0.0.1:0{options}"), limits);
     all.retain(|(name, _)| *name != "iperf3");
-    assert_eq!(all.len(), 7, "all but iperf3");
+    assert_eq!(all.len(), 8, "all but iperf3");
     all
 }
 
@@ -230,6 +241,15 @@ fn datagrams() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     let mut all = vec![opening("sockperf")];
     all.push(Hello::new().bytes().to_vec());
+    for kind in [
+        DeviceMessage::Hello,
+        DeviceMessage::Echo,
+        DeviceMessage::Data,
+        DeviceMessage::End,
+        DeviceMessage::Report,
+    ] {
+        all.extend([16, 32, 56, 100].map(|bytes| device_message(kind, bytes)));
+    }
     all.extend(irtt_requests());
     for magic in [wire::HELLO_MAGIC, wire::FRAME_MAGIC, wire::ATTACH_MAGIC] {
         all.push([&magic[..], &[7; 90]].concat());
@@ -307,7 +327,8 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
             ("sockperf", true),
             ("iperf3", false),
             ("iperf2", false),
-            ("netio", false)
+            ("netio", false),
+            ("device", true)
         ]
     );
 }

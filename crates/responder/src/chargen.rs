@@ -80,16 +80,16 @@ mod tests {
         assert_eq!(whole[..PERIOD_BYTES], whole[PERIOD_BYTES..], "the period");
         assert_eq!(&whole[..4], b" !\"#");
         assert_eq!(&whole[70..78], b"fg\r\n!\"#$");
-        for piece in [1, 7, 74, 1000] {
+        for chunk in [1, 7, 74, 1000] {
             let (mut generator, mut checker) = (Generator::default(), LineChecker::default());
             let mut wrong = 0;
-            for expected in whole.chunks(piece) {
+            for expected in whole.chunks(chunk) {
                 let mut bytes = [0; 1000];
                 generator.fill(&mut bytes[..expected.len()]);
                 assert_eq!(&bytes[..expected.len()], expected);
                 wrong += checker.count_wrong(expected);
             }
-            assert_eq!(wrong, 0, "pieces of {piece}");
+            assert_eq!(wrong, 0, "chunks of {chunk}");
         }
         whole[100] ^= 1;
         assert!(LineChecker::default().count_wrong(&whole) > 0);

@@ -1,4 +1,4 @@
-//! The far end of a measurement for firmware: what `linkgauge` measures links to microcontrollers, DSPs and RTOS nodes with.
+//! The server side of a measurement for firmware: what `linkgauge` measures links to microcontrollers, DSPs and RTOS nodes with.
 //!
 //! Nothing here needs an operating system, an allocator, a clock or a socket: bytes or packets go in, bytes or packets
 //! come out, and the caller gives the time in nanoseconds of any clock that never goes back. Every service has a fixed
@@ -9,9 +9,9 @@
 //! | [`echo`] | both | none | `--protocol echo` |
 //! | [`Discard`] | both | a count | `--protocol discard` |
 //! | [`chargen::Generator`], [`chargen::LineChecker`] | streams | a position | `--protocol chargen` |
-//! | [`stamp::Reflector`] | packets | none, or 8 bytes a session | `--protocol stamp` |
+//! | [`stamp::TestReflector`] | packets | none, or 8 bytes a session | `--protocol stamp` |
 //! | [`session::PacketSessions`], [`session::StreamSessions`] | both | 64 bytes a session | `--protocol device` |
-//! | [`linx::Node`] | Ethernet frames | its messages | `linx+eth://` |
+//! | [`linx::DeviceNode`] | Ethernet frames | its messages | `linx+eth://` |
 //!
 //! # Which part of the linkgauge protocol a device speaks
 //!

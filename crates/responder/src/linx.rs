@@ -6,11 +6,11 @@
 //! stored: the node asks for what is missing, and the peer sends again. While all buffers are in use the node does not
 //! acknowledge, which closes the peer's window; it asks again as soon as a buffer is free.
 //!
-//! One peer at a time; whoever connects first is the peer until it ends or is silent for 1.3 s.
+//! One peer at a time: the node that connects first, until it ends or is silent for 1.3 s.
 
 mod endpoints;
 pub mod frame;
 mod node;
 mod outbox;
 
-pub use node::Node;
+pub use node::DeviceNode;

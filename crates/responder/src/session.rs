@@ -19,7 +19,7 @@
 //! * **report** (from 56 bytes on) comes back with five counts of 64 bits: data messages and bytes, nanoseconds from the first
 //!   to the last data message, missing messages, messages that came again.
 //!
-//! No reply is longer than its request. On a stream the header is how messages are told apart; after a damaged one the
+//! No reply is longer than its request. On a stream the header is what separates the messages; after a damaged one the
 //! device looks for the next header byte by byte. No message is stored: an echo flows through.
 
 use crate::{Progress, field};
@@ -40,7 +40,7 @@ const REPLY: u8 = 0x80;
 /// What a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum DeviceMessage {
     /// Begins a session.
     Hello = 1,
     /// Comes back.
@@ -55,9 +55,9 @@ pub enum Kind {
 
 /// The header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct DeviceHeader {
     /// What the message is for.
-    pub kind: Kind,
+    pub kind: DeviceMessage,
     /// Whether it answers one of that kind.
     pub is_reply: bool,
     /// Bytes of the message, this header included.
@@ -68,9 +68,9 @@ pub struct Header {
     pub number: u64,
 }
 
-impl Header {
+impl DeviceHeader {
     /// Reads a header; `None` if these bytes are none.
-    pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+    pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<DeviceHeader> {
         let [m0, m1, kind, version, l0, l1, s0, s1, n5, n4, n3, n2, n1, n0, _, _] = *bytes;
         let length = u16::from_be_bytes([l0, l1]);
         if [m0, m1] != MAGIC || version != VERSION || checksum(bytes) != 0 || (length as usize) < HEADER_BYTES
@@ -78,11 +78,17 @@ impl Header {
             return None;
         }
         let kind_of = |byte| {
-            [Kind::Hello, Kind::Echo, Kind::Data, Kind::End, Kind::Report]
-                .into_iter()
-                .find(|kind| *kind as u8 == byte)
+            [
+                DeviceMessage::Hello,
+                DeviceMessage::Echo,
+                DeviceMessage::Data,
+                DeviceMessage::End,
+                DeviceMessage::Report,
+            ]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
         };
-        Some(Header {
+        Some(DeviceHeader {
             kind: kind_of(kind & !REPLY)?,
             is_reply: kind & REPLY != 0,
             length,
@@ -103,8 +109,8 @@ impl Header {
     }
 
     /// The header of the reply, which has this length.
-    fn reply(self, length: usize) -> Header {
-        Header { is_reply: true, length: length as u16, ..self }
+    fn reply(self, length: usize) -> DeviceHeader {
+        DeviceHeader { is_reply: true, length: length as u16, ..self }
     }
 }
 
@@ -128,15 +134,16 @@ pub struct Device {
 impl Device {
     /// Reads the reply to a hello; `None` if it is none.
     pub fn read(message: &[u8]) -> Option<Device> {
-        let header = Header::read(message.first_chunk()?)?;
-        (header.kind == Kind::Hello && header.is_reply && message.len() >= HELLO_BYTES).then_some(())?;
+        let header = DeviceHeader::read(message.first_chunk()?)?;
+        (header.kind == DeviceMessage::Hello && header.is_reply && message.len() >= HELLO_BYTES)
+            .then_some(())?;
         Some(Device {
             max_message_bytes: field::read_u32(message, HEADER_BYTES)?,
             tick_ns: field::read_u32(message, HEADER_BYTES + 4)?,
         })
     }
 
-    fn reply_to(self, request: Header) -> Reply {
+    fn reply_to(self, request: DeviceHeader) -> Reply {
         let mut bytes = [0; REPORT_BYTES];
         field::write(&mut bytes, 0, request.reply(HELLO_BYTES).encode());
         field::write(&mut bytes, HEADER_BYTES, self.max_message_bytes.to_be_bytes());
@@ -147,7 +154,7 @@ impl Device {
 
 /// What a device counted in a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DeviceCounts {
     /// Data messages.
     pub messages: u64,
     /// Their bytes, headers included.
@@ -160,13 +167,14 @@ pub struct Counts {
     pub duplicate: u64,
 }
 
-impl Counts {
+impl DeviceCounts {
     /// Reads a report; `None` if it is none.
-    pub fn read(message: &[u8]) -> Option<Counts> {
-        let header = Header::read(message.first_chunk()?)?;
-        (header.kind == Kind::Report && header.is_reply && message.len() >= REPORT_BYTES).then_some(())?;
+    pub fn read(message: &[u8]) -> Option<DeviceCounts> {
+        let header = DeviceHeader::read(message.first_chunk()?)?;
+        (header.kind == DeviceMessage::Report && header.is_reply && message.len() >= REPORT_BYTES)
+            .then_some(())?;
         let count = |index: usize| field::read(message, HEADER_BYTES + 8 * index).map(u64::from_be_bytes);
-        Some(Counts {
+        Some(DeviceCounts {
             messages: count(0)?,
             bytes: count(1)?,
             elapsed_ns: count(2)?,
@@ -175,7 +183,7 @@ impl Counts {
         })
     }
 
-    fn reply_to(&self, request: Header) -> Reply {
+    fn reply_to(&self, request: DeviceHeader) -> Reply {
         let mut bytes = [0; REPORT_BYTES];
         field::write(&mut bytes, 0, request.reply(REPORT_BYTES).encode());
         let counts = [self.messages, self.bytes, self.elapsed_ns, self.missing, self.duplicate];
@@ -200,10 +208,10 @@ impl Reply {
 
 /// The counts of one client.
 #[derive(Debug, Clone, Copy)]
-struct Session {
+struct ClientCounts {
     /// The sender, as the caller numbers senders, and the number that the client drew.
     key: (u32, u16),
-    counts: Counts,
+    counts: DeviceCounts,
     first_ns: u64,
     /// The highest number plus one, and which of the 64 numbers below it came.
     next: u64,
@@ -212,18 +220,18 @@ struct Session {
     announced: Option<u64>,
 }
 
-impl Session {
-    const UNUSED: Session = Session {
+impl ClientCounts {
+    const UNUSED: ClientCounts = ClientCounts {
         key: (0, 0),
-        counts: Counts { messages: 0, bytes: 0, elapsed_ns: 0, missing: 0, duplicate: 0 },
+        counts: DeviceCounts { messages: 0, bytes: 0, elapsed_ns: 0, missing: 0, duplicate: 0 },
         first_ns: 0,
         next: 0,
         seen: 0,
         announced: None,
     };
 
-    /// Counts a data message.
-    fn count(&mut self, now_ns: u64, header: Header) {
+    /// DeviceCounts a data message.
+    fn count(&mut self, now_ns: u64, header: DeviceHeader) {
         let number = header.number;
         if number >= self.next {
             let ahead = number + 1 - self.next;
@@ -247,96 +255,97 @@ impl Session {
         self.counts.elapsed_ns = now_ns.saturating_sub(self.first_ns);
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> DeviceCounts {
         let expected = self.announced.unwrap_or(self.next);
-        Counts { missing: expected.saturating_sub(self.counts.messages), ..self.counts }
+        DeviceCounts { missing: expected.saturating_sub(self.counts.messages), ..self.counts }
     }
 }
 
 /// What a message asks for.
-enum Action {
+enum ReplyAction {
     Nothing,
     /// The message goes back behind this header.
-    Echo(Header),
+    Echo(DeviceHeader),
     Reply(Reply),
 }
 
 /// The sessions of a device: `N` clients at once, a further one replaces the oldest.
 #[derive(Debug, Clone)]
-struct Sessions<const N: usize> {
+struct ClientTable<const N: usize> {
     device: Device,
-    all: [Session; N],
+    all: [ClientCounts; N],
     oldest: usize,
 }
 
-impl<const N: usize> Sessions<N> {
+impl<const N: usize> ClientTable<N> {
     const fn new(device: Device) -> Self {
-        Sessions { device, all: [Session::UNUSED; N], oldest: 0 }
+        ClientTable { device, all: [ClientCounts::UNUSED; N], oldest: 0 }
     }
 
-    fn find(&mut self, key: (u32, u16)) -> Option<&mut Session> {
+    fn find(&mut self, key: (u32, u16)) -> Option<&mut ClientCounts> {
         self.all.iter_mut().find(|session| session.key == key)
     }
 
-    fn handle(&mut self, now_ns: u64, sender: u32, header: Header) -> Action {
+    fn handle(&mut self, now_ns: u64, sender: u32, header: DeviceHeader) -> ReplyAction {
         if header.is_reply || u32::from(header.length) > self.device.max_message_bytes {
-            return Action::Nothing;
+            return ReplyAction::Nothing;
         }
         let key = (sender, header.session);
         match header.kind {
-            Kind::Hello if usize::from(header.length) >= HELLO_BYTES => {
+            DeviceMessage::Hello if usize::from(header.length) >= HELLO_BYTES => {
                 let at = self.all.iter().position(|session| session.key == key).unwrap_or(self.oldest);
                 if let Some(session) = self.all.get_mut(at) {
-                    *session = Session { key, ..Session::UNUSED };
+                    *session = ClientCounts { key, ..ClientCounts::UNUSED };
                     self.oldest = (at + 1) % N;
                 }
-                return Action::Reply(self.device.reply_to(header));
+                return ReplyAction::Reply(self.device.reply_to(header));
             }
-            Kind::Echo => return Action::Echo(header.reply(header.length.into())),
-            Kind::Report if usize::from(header.length) >= REPORT_BYTES => {
+            DeviceMessage::Echo => return ReplyAction::Echo(header.reply(header.length.into())),
+            DeviceMessage::Report if usize::from(header.length) >= REPORT_BYTES => {
                 let counts = self.find(key).map(|session| session.counts());
-                return counts.map_or(Action::Nothing, |counts| Action::Reply(counts.reply_to(header)));
+                return counts
+                    .map_or(ReplyAction::Nothing, |counts| ReplyAction::Reply(counts.reply_to(header)));
             }
-            Kind::Data => {
+            DeviceMessage::Data => {
                 if let Some(session) = self.find(key) {
                     session.count(now_ns, header);
                 }
             }
-            Kind::End => {
+            DeviceMessage::End => {
                 if let Some(session) = self.find(key) {
                     session.announced = Some(header.number);
                 }
             }
             _ => {}
         }
-        Action::Nothing
+        ReplyAction::Nothing
     }
 }
 
 /// The device protocol over packets, for `N` clients at once.
 #[derive(Debug, Clone)]
-pub struct PacketSessions<const N: usize>(Sessions<N>);
+pub struct PacketSessions<const N: usize>(ClientTable<N>);
 
 impl<const N: usize> PacketSessions<N> {
     /// No client yet.
     pub const fn new(device: Device) -> Self {
-        PacketSessions(Sessions::new(device))
+        PacketSessions(ClientTable::new(device))
     }
 
-    /// Handles a packet. Its reply replaces it, and has this many bytes; `None`: nothing is sent. `sender` tells senders
-    /// apart: a hash of address and port will do.
+    /// Handles a packet. Its reply replaces it, and has this many bytes; `None`: nothing is sent. `sender` distinguishes senders:
+    /// a hash of address and port will do.
     pub fn on_packet(&mut self, now_ns: u64, sender: u32, packet: &mut [u8]) -> Option<usize> {
-        let header = Header::read(packet.first_chunk()?)?;
+        let header = DeviceHeader::read(packet.first_chunk()?)?;
         if usize::from(header.length) != packet.len() {
             return None;
         }
         match self.0.handle(now_ns, sender, header) {
-            Action::Nothing => None,
-            Action::Echo(header) => {
+            ReplyAction::Nothing => None,
+            ReplyAction::Echo(header) => {
                 field::write(packet, 0, header.encode());
                 Some(packet.len())
             }
-            Action::Reply(reply) => {
+            ReplyAction::Reply(reply) => {
                 packet.get_mut(..reply.bytes().len())?.copy_from_slice(reply.bytes());
                 Some(reply.bytes().len())
             }
@@ -347,7 +356,7 @@ impl<const N: usize> PacketSessions<N> {
 /// The device protocol on a stream, as a UART is: one client at a time.
 #[derive(Debug, Clone)]
 pub struct StreamSessions {
-    sessions: Sessions<1>,
+    sessions: ClientTable<1>,
     /// The header that is being received.
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
@@ -360,7 +369,7 @@ impl StreamSessions {
     /// No client yet.
     pub const fn new(device: Device) -> Self {
         StreamSessions {
-            sessions: Sessions::new(device),
+            sessions: ClientTable::new(device),
             header: [0; HEADER_BYTES],
             header_bytes: 0,
             body_left: 0,
@@ -403,7 +412,7 @@ impl StreamSessions {
         self.header_bytes += 1;
         let mut produced = 0;
         if self.header_bytes == HEADER_BYTES {
-            match Header::read(&self.header) {
+            match DeviceHeader::read(&self.header) {
                 Some(header) => {
                     self.header_bytes = 0;
                     self.body_left = header.length - HEADER_BYTES as u16;
@@ -427,16 +436,16 @@ impl StreamSessions {
         self.header_bytes -= start;
     }
 
-    fn begin_message(&mut self, now_ns: u64, header: Header, output: &mut [u8]) -> usize {
+    fn begin_message(&mut self, now_ns: u64, header: DeviceHeader, output: &mut [u8]) -> usize {
         self.is_echoed = false;
         match self.sessions.handle(now_ns, 0, header) {
-            Action::Nothing => 0,
-            Action::Echo(header) => {
+            ReplyAction::Nothing => 0,
+            ReplyAction::Echo(header) => {
                 self.is_echoed = true;
                 field::write(output, 0, header.encode());
                 HEADER_BYTES
             }
-            Action::Reply(reply) => {
+            ReplyAction::Reply(reply) => {
                 let bytes = reply.bytes();
                 let Some(place) = output.get_mut(..bytes.len()) else { return 0 };
                 place.copy_from_slice(bytes);

@@ -48,7 +48,7 @@ struct SessionCount {
 
 /// A reflector with room for the counts of `SESSIONS` sessions. With 0 it is stateless: a reply has its request's number.
 #[derive(Debug, Clone)]
-pub struct Reflector<const SESSIONS: usize> {
+pub struct TestReflector<const SESSIONS: usize> {
     error_estimate: u16,
     counts: [SessionCount; SESSIONS],
     used: usize,
@@ -56,15 +56,15 @@ pub struct Reflector<const SESSIONS: usize> {
     oldest: usize,
 }
 
-impl<const SESSIONS: usize> Reflector<SESSIONS> {
+impl<const SESSIONS: usize> TestReflector<SESSIONS> {
     /// A reflector whose clock advances by ticks of this length.
     pub const fn new(error_estimate: u16) -> Self {
         let none = SessionCount { key: (0, 0), replies: 0 };
-        Reflector { error_estimate, counts: [none; SESSIONS], used: 0, oldest: 0 }
+        TestReflector { error_estimate, counts: [none; SESSIONS], used: 0, oldest: 0 }
     }
 
     /// Turns the request in `packet` into its reply, and returns whether it is one to send. `received_ns` is when it came,
-    /// `sender` tells senders apart. Set [`set_sent`] when the reply leaves.
+    /// `sender` distinguishes senders. Set [`set_sent`] when the reply leaves.
     pub fn on_packet(&mut self, received_ns: u64, sender: u32, packet: &mut [u8]) -> bool {
         if packet.len() < PACKET_BYTES || packet[at::ERROR + 1] == 0 || is_reply(packet) {
             return false;
@@ -105,13 +105,13 @@ pub fn set_sent(packet: &mut [u8], sent_ns: u64) {
     field::write(packet, at::SENT, ntp_of(sent_ns).to_be_bytes());
 }
 
-/// Sets the TTL that the request had on arrival, where the stack tells it.
+/// Sets the TTL that the request had on arrival, where the stack reports it.
 pub fn set_ttl(packet: &mut [u8], ttl: u8) {
     field::write(packet, at::TTL, [ttl]);
 }
 
 /// Whether it has the copy of a request's error estimate, which is 0 in requests and never in replies. A reply to a reply
-/// would start an endless exchange of two reflectors.
+/// would start an endless loop between two reflectors.
 fn is_reply(packet: &[u8]) -> bool {
     field::read(packet, at::REQUEST_END - 2).is_some_and(|copied: [u8; 2]| copied[1] != 0)
         && field::read(packet, at::RECEIVED).is_some_and(|time| u64::from_be_bytes(time) != 0)
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_reply_is_that_of_the_vectors() {
         let mut packet = request(1, 0x1234);
-        assert!(Reflector::<0>::new(0x0a05).on_packet(1_500_000_000, 7, &mut packet));
+        assert!(TestReflector::<0>::new(0x0a05).on_packet(1_500_000_000, 7, &mut packet));
         set_sent(&mut packet, 1_750_000_000);
         set_ttl(&mut packet, 255);
         let mut expected = Vec::new();
@@ -154,12 +154,12 @@ mod tests {
             expected.extend_from_slice(part);
         }
         assert_eq!(packet, expected);
-        assert!(!Reflector::<0>::new(1).on_packet(2, 7, &mut packet), "a reply to a reply");
+        assert!(!TestReflector::<0>::new(1).on_packet(2, 7, &mut packet), "a reply to a reply");
     }
 
     #[test]
     fn a_stateful_reflector_counts_each_session() {
-        let mut reflector = Reflector::<2>::new(1);
+        let mut reflector = TestReflector::<2>::new(1);
         let mut number = |sender, session| {
             let mut packet = request(90, session);
             assert!(reflector.on_packet(5, sender, &mut packet));
@@ -173,11 +173,11 @@ mod tests {
     #[test]
     fn short_packets_and_invalid_errors_get_no_reply() {
         for length in 0..PACKET_BYTES {
-            assert!(!Reflector::<1>::new(1).on_packet(0, 0, &mut request(1, 1)[..length]));
+            assert!(!TestReflector::<1>::new(1).on_packet(0, 0, &mut request(1, 1)[..length]));
         }
         let mut no_error = request(1, 1);
         no_error[13] = 0;
-        assert!(!Reflector::<1>::new(1).on_packet(0, 0, &mut no_error));
+        assert!(!TestReflector::<1>::new(1).on_packet(0, 0, &mut no_error));
     }
 
     #[test]

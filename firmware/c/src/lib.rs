@@ -10,13 +10,13 @@ use core::mem::{align_of, size_of};
 use core::slice::{from_raw_parts, from_raw_parts_mut};
 
 use linkgauge_responder::chargen::Generator;
-use linkgauge_responder::linx::Node;
+use linkgauge_responder::linx::DeviceNode;
 use linkgauge_responder::session::{Device, PacketSessions, StreamSessions};
-use linkgauge_responder::stamp::{Reflector, error_estimate_of_tick, set_sent};
+use linkgauge_responder::stamp::{TestReflector, error_estimate_of_tick, set_sent};
 
 type Packets = PacketSessions<4>;
-type Stamp = Reflector<8>;
-type Linx = Node<16_388, 1>;
+type Stamp = TestReflector<8>;
+type Linx = DeviceNode<16_388, 1>;
 
 /// Whether a state fits the words of its struct in C.
 const fn fits<T>(words: usize) -> bool {
@@ -29,10 +29,11 @@ const _: () = assert!(fits::<Stamp>(16));
 const _: () = assert!(fits::<Generator>(1));
 const _: () = assert!(fits::<Linx>(2240));
 
-#[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+    loop {
+        core::hint::spin_loop();
+    }
 }
 
 const fn device(max_message_bytes: u32, tick_ns: u32) -> Device {

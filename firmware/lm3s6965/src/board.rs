@@ -6,10 +6,10 @@
 use core::ptr::{read_volatile, write_volatile};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The frequency of the system timer.
-const TICKS_PER_MS: u32 = 12_500;
-/// Nanoseconds of one tick.
-pub const TICK_NS: u32 = 1_000_000 / TICKS_PER_MS;
+/// Nanoseconds of one tick of the system timer: 12.5 MHz.
+pub const TICK_NS: u32 = 80;
+/// The timer has 24 bits.
+const TIMER_MASK: u32 = (1 << 24) - 1;
 
 const UART_BASES: [usize; 3] = [0x4000_c000, 0x4000_d000, 0x4000_e000];
 const ETHERNET: usize = 0x4004_8000;
@@ -25,14 +25,11 @@ fn write(address: usize, value: u32) {
     unsafe { write_volatile(address as *mut u32, value) }
 }
 
-static MILLISECONDS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn on_tick() {
-    MILLISECONDS.fetch_add(1, Relaxed);
-}
-
+/// What no vector serves, and a panic, end here; a debugger shows which.
 extern "C" fn halt() {
-    loop {}
+    loop {
+        core::hint::spin_loop();
+    }
 }
 
 unsafe extern "C" {
@@ -49,7 +46,6 @@ unsafe extern "C" {
 static VECTORS: [extern "C" fn(); 15] = {
     let mut vectors: [extern "C" fn(); 15] = [halt; 15];
     vectors[0] = reset;
-    vectors[14] = on_tick;
     vectors
 };
 
@@ -66,33 +62,32 @@ extern "C" fn reset() {
             start.offset(word).write_volatile(0);
         }
     }
-    write(SYSTICK + 4, TICKS_PER_MS - 1);
+    write(SYSTICK + 4, TIMER_MASK);
     write(SYSTICK + 8, 0);
-    write(SYSTICK, 7);
+    write(SYSTICK, 5);
     crate::run()
 }
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+    loop {
+        core::hint::spin_loop();
+    }
 }
 
-/// Nanoseconds since the start.
+/// Nanoseconds since the start. The timer counts down from 2²⁴ − 1, again and again, so that this is called at least once a second;
+/// no interrupt is needed, and the time never goes back.
 pub fn now_ns() -> u64 {
-    static LATEST: AtomicU32 = AtomicU32::new(0);
-    static WRAPS: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let before = MILLISECONDS.load(Relaxed);
-        let ticks = TICKS_PER_MS - 1 - read(SYSTICK + 8);
-        if MILLISECONDS.load(Relaxed) == before {
-            // Milliseconds in 32 bits last for 49 days.
-            if before < LATEST.swap(before, Relaxed) {
-                WRAPS.fetch_add(1, Relaxed);
-            }
-            let ms = u64::from(WRAPS.load(Relaxed)) << 32 | u64::from(before);
-            return ms * 1_000_000 + u64::from(ticks * TICK_NS);
-        }
-    }
+    static LATEST: AtomicU32 = AtomicU32::new(TIMER_MASK);
+    static TICKS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+    let value = read(SYSTICK + 8) & TIMER_MASK;
+    let passed = LATEST.load(Relaxed).wrapping_sub(value) & TIMER_MASK;
+    LATEST.store(value, Relaxed);
+    let [low, high] = &TICKS;
+    let (sum, carry) = low.load(Relaxed).overflowing_add(passed);
+    low.store(sum, Relaxed);
+    high.store(high.load(Relaxed) + u32::from(carry), Relaxed);
+    (u64::from(high.load(Relaxed)) << 32 | u64::from(sum)) * u64::from(TICK_NS)
 }
 
 /// A serial port, polled.
@@ -141,19 +136,15 @@ pub fn receive_frame(into: &mut [u8]) -> Option<usize> {
     // The first word has the length, which counts itself and the checksum, and the first two bytes.
     let first = read(ETHERNET + 0x10);
     let length = ((first & 0xffff) as usize).saturating_sub(6);
-    let mut at = 0;
-    let mut take = |bytes: &[u8]| {
-        for byte in bytes {
-            if let Some(place) = into.get_mut(at) {
-                *place = *byte;
-            }
-            at += 1;
-        }
-    };
-    take(&first.to_le_bytes()[2..]);
+    if let Some(place) = into.get_mut(..2) {
+        place.copy_from_slice(&first.to_le_bytes()[2..]);
+    }
     // The FIFO is read to its end: length and checksum fill whole words.
-    for _ in 0..(length + 4 + 2).div_ceil(4) - 1 {
-        take(&read(ETHERNET + 0x10).to_le_bytes());
+    for word in 0..(length + 4 + 2).div_ceil(4) - 1 {
+        let bytes = read(ETHERNET + 0x10).to_le_bytes();
+        if let Some(place) = into.get_mut(2 + 4 * word..6 + 4 * word) {
+            place.copy_from_slice(&bytes);
+        }
     }
     (length <= into.len()).then_some(length)
 }
@@ -165,7 +156,9 @@ pub fn send_frame(frame: &[u8]) {
     let [low, high] = ((length - 14) as u16).to_le_bytes();
     write(ETHERNET + 0x10, u32::from_le_bytes([low, high, byte(0), byte(1)]));
     for at in (2..length).step_by(4) {
-        write(ETHERNET + 0x10, u32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]));
+        let whole = frame.get(at..).and_then(|rest| rest.first_chunk()).copied();
+        let bytes = whole.unwrap_or_else(|| [byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]);
+        write(ETHERNET + 0x10, u32::from_le_bytes(bytes));
     }
     write(ETHERNET + 0x38, 1);
 }

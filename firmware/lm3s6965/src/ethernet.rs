@@ -1,7 +1,7 @@
 //! The Ethernet of the board for two users: LINX takes frames of its type, smoltcp all others.
 
 use crate::board::{now_ns, receive_frame, send_frame};
-use linkgauge_responder::linx::Node;
+use linkgauge_responder::linx::DeviceNode;
 use linkgauge_responder::linx::frame::ETHERTYPE;
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -21,7 +21,7 @@ pub struct LinxMeter {
 }
 
 pub struct Ethernet {
-    linx: Node<MESSAGE_BYTES, 1>,
+    linx: DeviceNode<MESSAGE_BYTES, 1>,
     pub meter: LinxMeter,
     received: [u8; FRAME_BYTES],
     sent: [u8; FRAME_BYTES],
@@ -30,7 +30,7 @@ pub struct Ethernet {
 impl Ethernet {
     pub const fn new(mac: [u8; 6]) -> Ethernet {
         Ethernet {
-            linx: Node::new(mac),
+            linx: DeviceNode::new(mac),
             meter: LinxMeter { frames: 0, busy_ns: 0 },
             received: [0; FRAME_BYTES],
             sent: [0; FRAME_BYTES],

@@ -18,7 +18,7 @@ use core::fmt::Write;
 use board::{TICK_NS, Uart, now_ns};
 use ethernet::{Ethernet, LinxMeter};
 use linkgauge_responder::session::{Device, PacketSessions, StreamSessions};
-use linkgauge_responder::stamp::{Reflector, error_estimate_of_tick, set_sent};
+use linkgauge_responder::stamp::{TestReflector, error_estimate_of_tick, set_sent};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::udp;
 use smoltcp::time::Instant;
@@ -46,7 +46,7 @@ const PORTS: [(u16, Service); 4] =
     [(7, Service::Echo), (9, Service::Discard), (862, Service::Stamp), (5102, Service::Device)];
 
 struct Responders {
-    stamp: Reflector<4>,
+    stamp: TestReflector<4>,
     device: PacketSessions<4>,
 }
 
@@ -77,8 +77,9 @@ static mut ETHERNET: Ethernet = Ethernet::new(MAC);
 
 fn run() -> ! {
     board::open_ethernet(MAC);
+    let (ethernet, buffers) = (&raw mut ETHERNET, &raw mut BUFFERS);
     // SAFETY: `run` is entered once, and nothing else uses these.
-    let (ethernet, buffers) = unsafe { (&mut *(&raw mut ETHERNET), &mut *(&raw mut BUFFERS)) };
+    let (ethernet, buffers) = unsafe { (&mut *ethernet, &mut *buffers) };
     let mut interface =
         Interface::new(Config::new(EthernetAddress(MAC).into()), ethernet, Instant::from_micros(0));
     interface.update_ip_addrs(|addresses| {
@@ -98,7 +99,7 @@ fn run() -> ! {
         *handle = Some(sockets.add(socket));
     }
     let mut responders = Responders {
-        stamp: Reflector::new(error_estimate_of_tick(TICK_NS)),
+        stamp: TestReflector::new(error_estimate_of_tick(TICK_NS)),
         device: PacketSessions::new(DEVICE),
     };
     let mut serial = Serial::open();

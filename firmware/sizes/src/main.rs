@@ -11,17 +11,18 @@ const DEVICE: session::Device = session::Device { max_message_bytes: 1472, tick_
 static mut DISCARD: Discard = Discard { bytes: 0 };
 static mut GENERATOR: Option<chargen::Generator> = None;
 static mut CHECKER: Option<chargen::LineChecker> = None;
-static mut STAMP: stamp::Reflector<8> = stamp::Reflector::new(1);
+static mut STAMP: stamp::TestReflector<8> = stamp::TestReflector::new(1);
 static mut STREAM: session::StreamSessions = session::StreamSessions::new(DEVICE);
 static mut PACKETS: session::PacketSessions<4> = session::PacketSessions::new(DEVICE);
-static mut LINX: linx::Node<{ 16 * 1024 + 4 }, 1> = linx::Node::new([0; 6]);
+static mut LINX: linx::DeviceNode<{ 16 * 1024 + 4 }, 1> = linx::DeviceNode::new([0; 6]);
 
 /// A mutable reference to a static of this file.
 macro_rules! state {
-    ($name:ident) => {
+    ($name:ident) => {{
+        let state = &raw mut $name;
         // SAFETY: nothing runs this image.
-        unsafe { &mut *(&raw mut $name) }
-    };
+        unsafe { &mut *state }
+    }};
 }
 
 #[unsafe(no_mangle)]
@@ -57,5 +58,7 @@ extern "C" fn reset(input: &mut [u8; 1514], output: &mut [u8; 1514], length: usi
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+    loop {
+        core::hint::spin_loop();
+    }
 }

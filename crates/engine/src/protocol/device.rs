@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use linkgauge_responder::Progress;
-use linkgauge_responder::session::{
-    Counts, Device, HEADER_BYTES, HELLO_BYTES, Header, Kind, MAX_MESSAGE_BYTES, PacketSessions, REPORT_BYTES,
-    StreamSessions,
+pub use linkgauge_responder::session as wire;
+use wire::{
+    Device, DeviceCounts, DeviceHeader, DeviceMessage, HEADER_BYTES, HELLO_BYTES, MAX_MESSAGE_BYTES,
+    PacketSessions, REPORT_BYTES, StreamSessions,
 };
 
 use super::ping_pong::{PingPongCodec, PingPongHeader};
@@ -80,7 +81,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         let session = u16::from_ne_bytes(random_bytes());
         let asker = Asker { session, clock: &context.dialer.clock, timeout: context.dialer.timeout };
         let endpoint = &case.endpoints[port];
-        let found = asker.ask(link.as_mut(), Kind::Hello, HELLO_BYTES, Device::read);
+        let found = asker.ask(link.as_mut(), DeviceMessage::Hello, HELLO_BYTES, Device::read);
         let found = found.map_err(|fault| refusal(endpoint, fault))?;
         if load.message_bytes > found.max_message_bytes {
             let most = found.max_message_bytes;
@@ -95,7 +96,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
             let codec = PingPongCodec::new(DevicePing { session }, load.message_bytes as usize, &caps);
             Box::new(Pinger::new(Box::new(codec), load, &caps, recorder))
         } else {
-            let header = DeviceHeader { session, sent: 0 };
+            let header = DeviceLoadHeader { session, sent: 0 };
             Box::new(Source::new(load, &caps, recorder).with_header(Box::new(header), &caps).without_finish())
         };
         flows.push(Flow { role, endpoint_index: port, link, party });
@@ -135,12 +136,13 @@ impl Asker<'_> {
     fn ask<T>(
         &self,
         link: &mut dyn Link,
-        kind: Kind,
+        kind: DeviceMessage,
         bytes: usize,
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<T, Fault> {
         let mut request = vec![0; bytes];
-        let header = Header { kind, is_reply: false, length: bytes as u16, session: self.session, number: 0 };
+        let header =
+            DeviceHeader { kind, is_reply: false, length: bytes as u16, session: self.session, number: 0 };
         request[..HEADER_BYTES].copy_from_slice(&header.encode());
         let is_stream = link.caps().framing == Framing::Stream;
         let tries = if is_stream { 1 } else { MAX_TRIES };
@@ -174,7 +176,7 @@ impl Asker<'_> {
             let received = link.receive(room, until.since(self.clock.now()))?;
             have = if is_stream { have + received } else { received };
             let is_ours = |head: &[u8; HEADER_BYTES]| {
-                Header::read(head).is_some_and(|header| header.session == self.session)
+                DeviceHeader::read(head).is_some_and(|header| header.session == self.session)
             };
             if have >= bytes
                 && reply.first_chunk().is_some_and(is_ours)
@@ -205,13 +207,13 @@ impl PingPongHeader<HEADER_BYTES> for DevicePing {
     fn request(&self, sequence: u64, length: usize) -> [u8; HEADER_BYTES] {
         let length = length as u16;
         let (session, number) = (self.session, sequence & MAX_NUMBER);
-        Header { kind: Kind::Echo, is_reply: false, length, session, number }.encode()
+        DeviceHeader { kind: DeviceMessage::Echo, is_reply: false, length, session, number }.encode()
     }
 
     fn reply_sequence(&self, header: &[u8; HEADER_BYTES], length: usize) -> Option<u64> {
-        let header = Header::read(header)?;
+        let header = DeviceHeader::read(header)?;
         let is_ours = header.is_reply
-            && header.kind == Kind::Echo
+            && header.kind == DeviceMessage::Echo
             && header.session == self.session
             && usize::from(header.length) == length;
         is_ours.then_some(header.number)
@@ -219,27 +221,32 @@ impl PingPongHeader<HEADER_BYTES> for DevicePing {
 }
 
 /// The headers of an upload.
-struct DeviceHeader {
+struct DeviceLoadHeader {
     session: u16,
     sent: u64,
 }
 
-impl DeviceHeader {
-    fn put(&self, message: &mut [u8], kind: Kind, number: u64) {
+impl DeviceLoadHeader {
+    fn put(&self, message: &mut [u8], kind: DeviceMessage, number: u64) {
         let length = message.len() as u16;
-        let header =
-            Header { kind, is_reply: false, length, session: self.session, number: number & MAX_NUMBER };
+        let header = DeviceHeader {
+            kind,
+            is_reply: false,
+            length,
+            session: self.session,
+            number: number & MAX_NUMBER,
+        };
         message[..HEADER_BYTES].copy_from_slice(&header.encode());
     }
 }
 
-impl HeaderCodec for DeviceHeader {
+impl HeaderCodec for DeviceLoadHeader {
     fn length(&self) -> usize {
         HEADER_BYTES
     }
 
     fn write(&mut self, message: &mut [u8], number: u64, _now: Time) {
-        self.put(message, Kind::Data, number);
+        self.put(message, DeviceMessage::Data, number);
         self.sent = number + 1;
     }
 
@@ -248,7 +255,7 @@ impl HeaderCodec for DeviceHeader {
     }
 
     fn write_end(&mut self, message: &mut [u8], _now: Time) -> bool {
-        self.put(message, Kind::End, self.sent);
+        self.put(message, DeviceMessage::End, self.sent);
         true
     }
 }
@@ -280,7 +287,7 @@ impl ClientSession for DeviceSession {
             }
             let asker = Asker { session, clock: &self.clock, timeout: self.timeout };
             let counts = asker
-                .ask(link.as_mut(), Kind::Report, REPORT_BYTES, Counts::read)
+                .ask(link.as_mut(), DeviceMessage::Report, REPORT_BYTES, DeviceCounts::read)
                 .map_err(|fault| LinkError::new(&self.endpoints[flow.endpoint_index], fault))?;
             reports.push(FlowReport {
                 port: flow.endpoint_index,
@@ -314,8 +321,8 @@ impl Service for DeviceService {
         Box::new(DeviceParty {
             batch: Batch::new(room, 1),
             sessions: match caps.framing {
-                Framing::Stream => Sessions::Stream(StreamSessions::new(HOST)),
-                Framing::Message => Sessions::Packets(PacketSessions::new(HOST)),
+                Framing::Stream => DeviceSessions::Stream(StreamSessions::new(HOST)),
+                Framing::Message => DeviceSessions::Packets(PacketSessions::new(HOST)),
             },
             output: vec![0; room + 2 * REPORT_BYTES],
             output_bytes: 0,
@@ -326,16 +333,21 @@ impl Service for DeviceService {
 
     /// No reply is longer than its request.
     fn admit_sender(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
-        let header = first.first_chunk().and_then(Header::read);
+        let header = first.first_chunk().and_then(DeviceHeader::read);
         match header.filter(|header| !header.is_reply && usize::from(header.length) == first.len()) {
             Some(_) => Admission::Open,
             None => Admission::Drop,
         }
     }
+
+    /// No device replies to a reply.
+    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+        true
+    }
 }
 
 /// The sessions of one client.
-enum Sessions {
+enum DeviceSessions {
     Stream(StreamSessions),
     Packets(PacketSessions<1>),
 }
@@ -343,7 +355,7 @@ enum Sessions {
 /// The server side: the device itself, with a link around it.
 struct DeviceParty {
     batch: Batch,
-    sessions: Sessions,
+    sessions: DeviceSessions,
     output: Vec<u8>,
     output_bytes: usize,
     sent_bytes: usize,
@@ -370,13 +382,13 @@ impl Party for DeviceParty {
         let data = self.batch.messages().next().unwrap_or_default();
         self.sent_bytes = 0;
         self.output_bytes = match &mut self.sessions {
-            Sessions::Stream(stream) => {
+            DeviceSessions::Stream(stream) => {
                 let Progress { consumed, produced } = stream.on_bytes(now.0, data, &mut self.output);
                 // A reply may be ahead of its request's last bytes by less than a report.
                 debug_assert_eq!(consumed, data.len());
                 produced
             }
-            Sessions::Packets(packets) => {
+            DeviceSessions::Packets(packets) => {
                 let place = &mut self.output[..data.len()];
                 place.copy_from_slice(data);
                 packets.on_packet(now.0, 0, place).unwrap_or(0)

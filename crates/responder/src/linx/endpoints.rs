@@ -53,7 +53,7 @@ impl Short {
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Effect {
+pub(super) enum SignalEffect {
     /// Nothing more: the signal is dropped.
     Drop,
     /// These messages, in order.
@@ -66,9 +66,9 @@ pub(super) enum Effect {
     Disconnect,
 }
 
-impl Effect {
-    fn message(short: Short) -> Effect {
-        Effect::Messages([Some(short), None])
+impl SignalEffect {
+    fn message(short: Short) -> SignalEffect {
+        SignalEffect::Messages([Some(short), None])
     }
 }
 
@@ -100,26 +100,28 @@ impl Endpoints {
     }
 
     /// A message of the peer's link handler.
-    pub(super) fn on_link_message(&mut self, bytes: &[u8]) -> Effect {
-        let Some(kind) = field::read_u32(bytes, 0).map(|word| word as u8) else { return Effect::Disconnect };
+    pub(super) fn on_link_message(&mut self, bytes: &[u8]) -> SignalEffect {
+        let Some(kind) = field::read_u32(bytes, 0).map(|word| word as u8) else {
+            return SignalEffect::Disconnect;
+        };
         let word = field::read_u32(bytes, 4).unwrap_or(0);
         // The order of the first two is fixed.
         match (kind, self.greetings) {
             (5, 0) => {
                 self.greetings = 1;
-                Effect::message(Short::new([0, 0], &[6, u32::from(word > 2)], Some(b"")))
+                SignalEffect::message(Short::new([0, 0], &[6, u32::from(word > 2)], Some(b"")))
             }
             (6, 1) => {
                 self.greetings = 2;
-                Effect::Drop
+                SignalEffect::Drop
             }
-            (_, 0 | 1) => Effect::Disconnect,
+            (_, 0 | 1) => SignalEffect::Disconnect,
             (1, _) => {
                 let name = bytes.get(8..).and_then(|text| text.split(|&byte| byte == 0).next());
                 let known = [(SERVER, &b"server"[..]), (ECHO, b"echo"), (DISCARD, b"discard")];
                 let found = known.into_iter().find(|(_, known)| name == Some(known));
-                found.map_or(Effect::Drop, |(address, name)| {
-                    Effect::message(Short::new([0, 0], &[2, address], Some(name)))
+                found.map_or(SignalEffect::Drop, |(address, name)| {
+                    SignalEffect::message(Short::new([0, 0], &[2, address], Some(name)))
                 })
             }
             (3, _) => {
@@ -128,15 +130,15 @@ impl Endpoints {
                         *slave = Slave::Free;
                     }
                 }
-                Effect::message(Short::new([0, 0], &[4, word], None))
+                SignalEffect::message(Short::new([0, 0], &[4, word], None))
             }
             (4, _) => {
                 if let Some(slave) = self.slave(word).filter(|slave| **slave == Slave::Ended) {
                     *slave = Slave::Free;
                 }
-                Effect::Drop
+                SignalEffect::Drop
             }
-            _ => Effect::Drop,
+            _ => SignalEffect::Drop,
         }
     }
 
@@ -145,13 +147,13 @@ impl Endpoints {
     }
 
     /// A signal, whole or its beginning: `length` is that of the whole.
-    pub(super) fn on_signal(&mut self, source: u32, destination: u32, bytes: &[u8]) -> Effect {
+    pub(super) fn on_signal(&mut self, source: u32, destination: u32, bytes: &[u8]) -> SignalEffect {
         let number = field::read_u32(bytes, 0);
         match (destination, number) {
-            (ECHO, Some(_)) => Effect::Echo,
+            (ECHO, Some(_)) => SignalEffect::Echo,
             (SERVER, Some(signal::CONN_EST)) => self.begin_slave(source, bytes),
             (FIRST_SLAVE.., Some(number)) => self.on_slave_signal(source, destination, number, bytes),
-            _ => Effect::Drop,
+            _ => SignalEffect::Drop,
         }
     }
 
@@ -160,9 +162,9 @@ impl Endpoints {
         destination == DISCARD || (destination as usize) >= FIRST_SLAVE as usize + SLAVES
     }
 
-    fn begin_slave(&mut self, client: u32, bytes: &[u8]) -> Effect {
+    fn begin_slave(&mut self, client: u32, bytes: &[u8]) -> SignalEffect {
         let Some(at) = self.slaves.iter().position(|slave| *slave == Slave::Free) else {
-            return Effect::Drop;
+            return SignalEffect::Drop;
         };
         self.slaves[at] = Slave::Serving { client, allocated: None };
         self.slave_count = (self.slave_count + 1) % 100_000_000;
@@ -174,39 +176,39 @@ impl Endpoints {
             number /= 10;
         }
         let word = |index: usize| field::read_u32(bytes, 4 * index).unwrap_or(0);
-        Effect::Messages([
+        SignalEffect::Messages([
             Some(Short::new([0, 0], &[2, address], Some(&name))),
             Some(Short::new([address, client], &[signal::CONN_EST, word(1), word(2)], None)),
         ])
     }
 
-    fn on_slave_signal(&mut self, source: u32, destination: u32, number: u32, bytes: &[u8]) -> Effect {
+    fn on_slave_signal(&mut self, source: u32, destination: u32, number: u32, bytes: &[u8]) -> SignalEffect {
         let fields =
             || Some([field::read_u32(bytes, 4)?, field::read_u32(bytes, 8)?, field::read_u32(bytes, 12)?]);
-        let Some(slave) = self.slave(destination) else { return Effect::Drop };
-        let Slave::Serving { client, allocated } = slave else { return Effect::Drop };
+        let Some(slave) = self.slave(destination) else { return SignalEffect::Drop };
+        let Slave::Serving { client, allocated } = slave else { return SignalEffect::Drop };
         if *client != source {
-            return Effect::Drop;
+            return SignalEffect::Drop;
         }
         match number {
-            signal::ECHO => Effect::Echo,
+            signal::ECHO => SignalEffect::Echo,
             signal::ALLOC_REQ => {
                 *allocated = fields();
                 let [count, number, size] = allocated.unwrap_or_default();
                 let words = [signal::ALLOC_FINI, count, number, size];
-                Effect::message(Short::new([destination, source], &words, None))
+                SignalEffect::message(Short::new([destination, source], &words, None))
             }
             signal::BURST_REQ => match allocated.take().or_else(fields) {
                 Some([count, number, length]) => {
-                    Effect::Burst { addresses: [destination, source], count, number, length }
+                    SignalEffect::Burst { addresses: [destination, source], count, number, length }
                 }
-                None => Effect::Drop,
+                None => SignalEffect::Drop,
             },
             signal::TERMINATE_REQ => {
                 *slave = Slave::Ended;
-                Effect::message(Short::new([0, 0], &[3, destination], None))
+                SignalEffect::message(Short::new([0, 0], &[3, destination], None))
             }
-            _ => Effect::Drop,
+            _ => SignalEffect::Drop,
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum ConnectKind {
 
 /// A frame of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectFrame {
+pub struct HandshakeFrame {
     /// The step of the handshake.
     pub kind: ConnectKind,
     /// Frames in flight at once, as a power of two.
@@ -82,7 +82,7 @@ pub enum Body<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Of the handshake.
-    Connect(ConnectFrame),
+    Connect(HandshakeFrame),
     /// All others.
     Ack {
         /// The ID that its receiver gave.
@@ -106,7 +106,7 @@ impl Frame<'_> {
         let main = field::read_u32(bytes, start)?;
         let bytes = bytes.get(start..(main & 0x3fff) as usize).filter(|_| main >> 25 & 7 == VERSION)?;
         match main >> 28 {
-            CONN => ConnectFrame::parse(bytes).map(Frame::Connect),
+            CONN => HandshakeFrame::parse(bytes).map(Frame::Connect),
             ACK => {
                 let ack = field::read_u32(bytes, 4)?;
                 Some(Frame::Ack {
@@ -145,8 +145,8 @@ impl Body<'_> {
     }
 }
 
-impl ConnectFrame {
-    fn parse(bytes: &[u8]) -> Option<ConnectFrame> {
+impl HandshakeFrame {
+    fn parse(bytes: &[u8]) -> Option<HandshakeFrame> {
         let head = field::read_u32(bytes, 4)?;
         let kind = [ConnectKind::Reset, ConnectKind::Connect, ConnectKind::ConnectAck, ConnectKind::Ack]
             .into_iter()
@@ -157,7 +157,7 @@ impl ConnectFrame {
         let features = bytes.get(20..)?.split(|&byte| byte == 0).next()?;
         let mut mtus = features.split(|&byte| byte == b',').filter_map(|text| text.strip_prefix(b"mtu:"));
         let mtu = mtus.next().and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
-        Some(ConnectFrame { kind, window: (head >> 17 & 15) as u8, id: head as u8, mtu })
+        Some(HandshakeFrame { kind, window: (head >> 17 & 15) as u8, id: head as u8, mtu })
     }
 
     /// Writes the frame; the MTU, if stated, is 1500. Returns its length.

@@ -1,11 +1,11 @@
 //! The connection with the peer: handshake, window, fragments, retransmission, supervision.
 
-use super::endpoints::{Effect, Endpoints, Short};
+use super::endpoints::{Endpoints, Short, SignalEffect};
 use super::frame::{
-    Body, ConnectFrame, ConnectKind, DATA_HEADER_BYTES, ETHERNET_HEADER_BYTES, ETHERTYPE, Frame, Headers,
+    Body, ConnectKind, DATA_HEADER_BYTES, ETHERNET_HEADER_BYTES, ETHERTYPE, Frame, HandshakeFrame, Headers,
     MacAddress,
 };
-use super::outbox::{Content, Outbox};
+use super::outbox::{OutgoingContent, OutgoingMessages};
 use crate::field;
 
 /// Three ticks are `conn_tmo`, 1000 ms by default in real nodes.
@@ -32,7 +32,7 @@ enum State {
 
 /// A buffer for one message.
 #[derive(Debug, Clone, Copy)]
-struct Slot<const MESSAGE: usize> {
+struct MessageBuffer<const MESSAGE: usize> {
     bytes: [u8; MESSAGE],
     length: usize,
     holds: Holds,
@@ -62,7 +62,7 @@ struct Burst {
 
 /// What is to be sent before anything else.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pending {
+struct PendingFrames {
     connect: Option<ConnectKind>,
     nack: Option<(u16, u8)>,
     /// Distances of frames to send again, from the first up to the second.
@@ -74,7 +74,7 @@ struct Pending {
 
 /// A LINX node for messages of up to `MESSAGE` bytes, of which `SLOTS` are held at once.
 #[derive(Debug, Clone)]
-pub struct Node<const MESSAGE: usize, const SLOTS: usize> {
+pub struct DeviceNode<const MESSAGE: usize, const SLOTS: usize> {
     mac: MacAddress,
     peer: MacAddress,
     state: State,
@@ -85,7 +85,7 @@ pub struct Node<const MESSAGE: usize, const SLOTS: usize> {
     next_retransmit: u64,
     silent_ticks_left: u8,
     // Sending.
-    outbox: Outbox,
+    outbox: OutgoingMessages,
     first_unacked: u16,
     sent: u16,
     has_progress: bool,
@@ -95,15 +95,15 @@ pub struct Node<const MESSAGE: usize, const SLOTS: usize> {
     /// How far frames came while there was no buffer for the next one, and how far lost ones were asked for: distances.
     refused: u16,
     requested: u16,
-    slots: [Slot<MESSAGE>; SLOTS],
+    slots: [MessageBuffer<MESSAGE>; SLOTS],
     endpoints: Endpoints,
-    pending: Pending,
+    pending: PendingFrames,
 }
 
-impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
+impl<const MESSAGE: usize, const SLOTS: usize> DeviceNode<MESSAGE, SLOTS> {
     /// A node with this Ethernet address.
     pub const fn new(mac: MacAddress) -> Self {
-        Node {
+        DeviceNode {
             mac,
             peer: [0; 6],
             state: State::Idle,
@@ -113,7 +113,7 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
             next_tick: 0,
             next_retransmit: 0,
             silent_ticks_left: 0,
-            outbox: Outbox::new(),
+            outbox: OutgoingMessages::new(),
             first_unacked: 0,
             sent: 0,
             has_progress: false,
@@ -121,9 +121,9 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
             expected: 0,
             refused: 0,
             requested: 0,
-            slots: [Slot { bytes: [0; MESSAGE], length: 0, holds: Holds::Nothing }; SLOTS],
+            slots: [MessageBuffer { bytes: [0; MESSAGE], length: 0, holds: Holds::Nothing }; SLOTS],
             endpoints: Endpoints::new(),
-            pending: Pending { connect: None, nack: None, resend: (0, 0), ack: false, asks: false },
+            pending: PendingFrames { connect: None, nack: None, resend: (0, 0), ack: false, asks: false },
         }
     }
 
@@ -132,12 +132,12 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         self.state == State::Up
     }
 
-    /// When [`Node::poll`] has work next, in the caller's nanoseconds.
+    /// When [`DeviceNode::poll`] has work next, in the caller's nanoseconds.
     pub fn next_due(&self) -> u64 {
         if self.is_up() { self.next_tick.min(self.next_retransmit) } else { self.next_tick }
     }
 
-    /// Handles an Ethernet frame; others than LINX's are ignored. Call [`Node::poll`] until it has nothing more to send.
+    /// Handles an Ethernet frame; others than LINX's are ignored. Call [`DeviceNode::poll`] until it has nothing more to send.
     pub fn on_frame(&mut self, now_ns: u64, ethernet: &[u8]) {
         let Some((head, bytes)) = ethernet.split_first_chunk::<ETHERNET_HEADER_BYTES>() else { return };
         let from = field::read(head, 6).unwrap_or_default();
@@ -170,12 +170,12 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
 
     // ---- the handshake ----
 
-    fn on_connect(&mut self, now_ns: u64, from: MacAddress, connect: ConnectFrame) {
+    fn on_connect(&mut self, now_ns: u64, from: MacAddress, connect: HandshakeFrame) {
         let mtu = usize::from(connect.mtu.unwrap_or(MTU as u16)).min(MTU);
         match (self.state, connect.kind) {
             (State::Idle, ConnectKind::Connect) => {
                 self.peer = from;
-                // Another ID than that of the connection before, so that late frames of it are told apart.
+                // Another ID than that of the connection before, so that late frames of it are recognised.
                 self.local_id = if self.local_id == 254 { 2 } else { self.local_id + 2 };
                 self.next_tick = now_ns + TICK_NS;
                 (self.state, self.pending.connect) = (State::Accepted, Some(ConnectKind::ConnectAck));
@@ -193,7 +193,7 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         }
     }
 
-    fn set_up(&mut self, now_ns: u64, connect: ConnectFrame, mtu: usize) {
+    fn set_up(&mut self, now_ns: u64, connect: HandshakeFrame, mtu: usize) {
         self.state = State::Up;
         self.remote_id = connect.id;
         self.window = 1 << connect.window.min(WINDOW_EXPONENT);
@@ -202,14 +202,14 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         self.outbox.reset(mtu);
         (self.first_unacked, self.sent) = (0, 0);
         (self.expected, self.refused, self.requested) = (0, 0, 0);
-        (self.burst, self.pending) = (None, Pending::default());
+        (self.burst, self.pending) = (None, PendingFrames::default());
         self.slots.iter_mut().for_each(|slot| slot.holds = Holds::Nothing);
         self.endpoints = Endpoints::new();
         self.push_short(Short::init());
     }
 
     fn disconnect(&mut self) {
-        self.pending = Pending { connect: Some(ConnectKind::Reset), ..Pending::default() };
+        self.pending = PendingFrames { connect: Some(ConnectKind::Reset), ..PendingFrames::default() };
         self.state = State::Idle;
     }
 
@@ -258,7 +258,7 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
                 at
             }
             None => {
-                let is_it = |slot: &Slot<MESSAGE>| matches!(slot.holds, Holds::Beginning { tag: of, .. } if of == tag);
+                let is_it = |slot: &MessageBuffer<MESSAGE>| matches!(slot.holds, Holds::Beginning { tag: of, .. } if of == tag);
                 // A part of what is dropped.
                 let Some(at) = self.slots.iter().position(is_it) else { return true };
                 if !more && self.outbox.room() < 3 {
@@ -286,27 +286,27 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
     }
 
     /// `at` is the buffer of the signal, which an echo sends back from one endpoint to the other.
-    fn apply(&mut self, effect: Effect, back: [u32; 2], at: usize) {
+    fn apply(&mut self, effect: SignalEffect, back: [u32; 2], at: usize) {
         match effect {
-            Effect::Drop => {}
-            Effect::Messages(all) => all.into_iter().flatten().for_each(|short| self.push_short(short)),
-            Effect::Echo => {
+            SignalEffect::Drop => {}
+            SignalEffect::Messages(all) => all.into_iter().flatten().for_each(|short| self.push_short(short)),
+            SignalEffect::Echo => {
                 if let Some(slot) = self.slots.get_mut(at)
-                    && self.outbox.push(back, Content::Slot(at), slot.length)
+                    && self.outbox.push(back, OutgoingContent::Buffer(at), slot.length)
                 {
                     slot.holds = Holds::Echo;
                 }
             }
-            Effect::Burst { addresses, count, number, length } => {
+            SignalEffect::Burst { addresses, count, number, length } => {
                 let length = (length as usize).clamp(4, MESSAGE);
                 self.burst = Some(Burst { addresses, left: count, number, length });
             }
-            Effect::Disconnect => self.disconnect(),
+            SignalEffect::Disconnect => self.disconnect(),
         }
     }
 
     fn push_short(&mut self, short: Short) {
-        self.outbox.push(short.addresses, Content::Short(short.bytes), short.length);
+        self.outbox.push(short.addresses, OutgoingContent::Short(short.bytes), short.length);
     }
 
     // ---- sending ----
@@ -318,7 +318,7 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         }
         let slots = &mut self.slots;
         self.outbox.acknowledge(frames, |message| {
-            if let Content::Slot(at) = message.content {
+            if let OutgoingContent::Buffer(at) = message.content {
                 slots[at].holds = Holds::Nothing;
             }
         });
@@ -378,7 +378,9 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         while let Some(Burst { addresses, left, number, length }) = self.burst {
             if left == 0 {
                 self.burst = None;
-            } else if self.outbox.room() > 4 && self.outbox.push(addresses, Content::Signal(number), length) {
+            } else if self.outbox.room() > 4
+                && self.outbox.push(addresses, OutgoingContent::Signal(number), length)
+            {
                 self.burst = Some(Burst { addresses, left: left - 1, number, length });
             } else {
                 return;
@@ -389,7 +391,7 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
     fn next_frame(&mut self, into: &mut [u8]) -> Option<usize> {
         if let Some(kind) = self.pending.connect.take() {
             let mtu = (kind != ConnectKind::Reset).then_some(MTU as u16);
-            let frame = ConnectFrame { kind, window: WINDOW_EXPONENT, id: self.local_id, mtu };
+            let frame = HandshakeFrame { kind, window: WINDOW_EXPONENT, id: self.local_id, mtu };
             return Some(frame.write([self.peer, self.mac], into));
         }
         if !self.is_up() {
@@ -422,9 +424,9 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
         let part = self.outbox.part(index)?;
         let message = &part.message;
         let all = match &message.content {
-            Content::Short(bytes) => Some(&bytes[..]),
-            Content::Slot(at) => Some(&self.slots.get(*at)?.bytes[..]),
-            Content::Signal(_) => None,
+            OutgoingContent::Short(bytes) => Some(&bytes[..]),
+            OutgoingContent::Buffer(at) => Some(&self.slots.get(*at)?.bytes[..]),
+            OutgoingContent::Signal(_) => None,
         };
         let headers = Headers {
             id: self.remote_id,
@@ -439,7 +441,7 @@ impl<const MESSAGE: usize, const SLOTS: usize> Node<MESSAGE, SLOTS> {
             (Some(all), _) => place.copy_from_slice(all.get(part.start..part.start + part.length)?),
             (None, content) => {
                 place.fill(0);
-                if let (Content::Signal(number), 0) = (content, part.start) {
+                if let (OutgoingContent::Signal(number), 0) = (content, part.start) {
                     field::write(place, 0, number.to_be_bytes());
                 }
             }

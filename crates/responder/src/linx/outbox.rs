@@ -10,11 +10,11 @@ const MESSAGES: usize = 8;
 
 /// What a message consists of.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Content {
+pub(super) enum OutgoingContent {
     /// These bytes.
     Short([u8; SHORT_BYTES]),
     /// Those of a buffer.
-    Slot(usize),
+    Buffer(usize),
     /// A signal number, and zeros.
     Signal(u32),
 }
@@ -24,7 +24,7 @@ pub(super) enum Content {
 pub(super) struct Message {
     pub(super) source: u32,
     pub(super) destination: u32,
-    pub(super) content: Content,
+    pub(super) content: OutgoingContent,
     pub(super) length: usize,
     tag: u16,
     /// Frames not acknowledged, and all.
@@ -45,7 +45,7 @@ pub(super) struct Part {
 
 /// The messages in order, oldest first.
 #[derive(Debug, Clone)]
-pub(super) struct Outbox {
+pub(super) struct OutgoingMessages {
     messages: [Option<Message>; MESSAGES],
     oldest: usize,
     count: usize,
@@ -53,14 +53,14 @@ pub(super) struct Outbox {
     mtu: usize,
 }
 
-impl Outbox {
-    pub(super) const fn new() -> Outbox {
-        Outbox { messages: [None; MESSAGES], oldest: 0, count: 0, tag: 0, mtu: 1500 }
+impl OutgoingMessages {
+    pub(super) const fn new() -> OutgoingMessages {
+        OutgoingMessages { messages: [None; MESSAGES], oldest: 0, count: 0, tag: 0, mtu: 1500 }
     }
 
     /// Starts again, with frames of at most this many bytes.
     pub(super) fn reset(&mut self, mtu: usize) {
-        *self = Outbox { mtu, ..Outbox::new() };
+        *self = OutgoingMessages { mtu, ..OutgoingMessages::new() };
     }
 
     /// Places that are left.
@@ -69,7 +69,12 @@ impl Outbox {
     }
 
     /// Adds a message; `false` if there is no room.
-    pub(super) fn push(&mut self, [source, destination]: [u32; 2], content: Content, length: usize) -> bool {
+    pub(super) fn push(
+        &mut self,
+        [source, destination]: [u32; 2],
+        content: OutgoingContent,
+        length: usize,
+    ) -> bool {
         if self.count == MESSAGES {
             return false;
         }

@@ -5,6 +5,8 @@
 //! Ethernet header is not part of the chain.
 
 use super::DisconnectReason;
+pub use linkgauge_responder::linx::frame::ConnectKind;
+pub(crate) use linkgauge_responder::linx::frame::MacAddress;
 
 pub mod connection;
 
@@ -39,22 +41,6 @@ const FRAG: u32 = 3;
 const ACK: u32 = 4;
 const NACK: u32 = 5;
 const NONE: u32 = 15;
-
-/// An Ethernet address, in transmission order.
-pub(crate) type MacAddress = [u8; 6];
-
-/// The type of a handshake frame. The values are those on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectKind {
-    /// Ends a connection or a handshake.
-    Reset = 1,
-    /// The active node starts.
-    Connect = 2,
-    /// The passive node accepts.
-    ConnectAck = 3,
-    /// The active node confirms.
-    Ack = 4,
-}
 
 /// A frame of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]

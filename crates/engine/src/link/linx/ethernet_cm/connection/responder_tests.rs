@@ -1,6 +1,6 @@
 //! The node of firmware (`linkgauge_responder::linx`) against this one: on a wire that loses frames, and on what real nodes sent.
 
-use linkgauge_responder::linx::Node;
+use linkgauge_responder::linx::DeviceNode;
 use linkgauge_responder::linx::frame::{Body, ETHERNET_HEADER_BYTES, Frame, Headers};
 use proptest::prelude::{ProptestConfig, prop, proptest};
 
@@ -16,9 +16,9 @@ const DELAY: Duration = Duration::from_micros(100);
 const MESSAGE_BYTES: usize = 16_388;
 
 /// Both ends, and the frames between them: to the device, to the host.
-struct Bench<const SLOTS: usize> {
+struct DeviceBench<const SLOTS: usize> {
     host: EthernetConnection,
-    device: Box<Node<MESSAGE_BYTES, SLOTS>>,
+    device: Box<DeviceNode<MESSAGE_BYTES, SLOTS>>,
     now: Time,
     wires: [VecDeque<Vec<u8>>; 2],
     /// Decides which frames are lost, of 100.
@@ -27,11 +27,11 @@ struct Bench<const SLOTS: usize> {
     received: Vec<(u32, u32, Vec<u8>)>,
 }
 
-impl<const SLOTS: usize> Bench<SLOTS> {
+impl<const SLOTS: usize> DeviceBench<SLOTS> {
     fn new(seed: u64, loss: u8) -> Self {
-        Bench {
+        DeviceBench {
             host: EthernetConnection::new(ConnectionRole::Active, [HOST, DEVICE], 1500, seed, Time(0)),
-            device: Box::new(Node::new(DEVICE)),
+            device: Box::new(DeviceNode::new(DEVICE)),
             now: Time(0),
             wires: Default::default(),
             random: Rng::with_seed(seed),
@@ -133,7 +133,7 @@ fn signal(number: u32, bytes: usize) -> Vec<u8> {
 
 /// Sends signals of these sizes at once, and compares the echoes.
 fn echoes<const SLOTS: usize>(seed: u64, loss: u8, sizes: &[usize]) {
-    let mut bench = Bench::<SLOTS>::new(seed, loss);
+    let mut bench = DeviceBench::<SLOTS>::new(seed, loss);
     let echo = bench.hunt("echo");
     for (number, bytes) in sizes.iter().enumerate() {
         bench.send([1, echo], &signal(number as u32, *bytes));
@@ -165,7 +165,7 @@ fn sizes_around_the_frames_come_back() {
 
 #[test]
 fn what_is_too_long_or_discarded_is_acknowledged() {
-    let mut bench = Bench::<1>::new(3, 0);
+    let mut bench = DeviceBench::<1>::new(3, 0);
     let discard = bench.hunt("discard");
     for bytes in [4, 65_536, 100] {
         bench.send([1, discard], &signal(1, bytes));
@@ -180,7 +180,7 @@ fn what_is_too_long_or_discarded_is_acknowledged() {
 
 #[test]
 fn the_benchmark_is_served_as_real_nodes_do() {
-    let mut bench = Bench::<1>::new(4, 0);
+    let mut bench = DeviceBench::<1>::new(4, 0);
     let server = bench.hunt("server");
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     bench.send([1, server], &words(&[0x2870, 1, 0]));
@@ -210,7 +210,7 @@ fn the_benchmark_is_served_as_real_nodes_do() {
 
 #[test]
 fn supervision_survives_loss_and_ends_a_silent_peer() {
-    let mut bench = Bench::<1>::new(5, 2);
+    let mut bench = DeviceBench::<1>::new(5, 2);
     bench.until(|bench| bench.host.is_up() && bench.device.is_up());
     for _ in 0..100_000 {
         bench.step();
