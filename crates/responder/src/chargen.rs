@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_pass_their_own_check_in_any_pieces() {
+    fn the_lines_pass_their_own_check_in_any_chunks() {
         let mut whole = [0; 2 * PERIOD_BYTES];
         Generator::default().fill(&mut whole);
         assert_eq!(whole[..PERIOD_BYTES], whole[PERIOD_BYTES..], "the period");

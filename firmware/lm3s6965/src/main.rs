@@ -105,10 +105,13 @@ fn run() -> ! {
     let mut serial = Serial::open();
     loop {
         let now = Instant::from_micros((now_ns() / 1000) as i64);
-        interface.poll(now, ethernet, &mut sockets);
+        // One frame at a time: the others wait in the MAC, and not in the sockets, which have room for two datagrams.
+        interface.poll_maintenance(now);
+        interface.poll_ingress_single(now, ethernet, &mut sockets);
         for (handle, (_, service)) in handles.iter().flatten().zip(PORTS) {
             answer(sockets.get_mut::<udp::Socket>(*handle), service, &mut responders);
         }
+        interface.poll_egress(now, ethernet, &mut sockets);
         ethernet.poll_linx();
         serial.poll(&ethernet.meter);
     }

@@ -128,7 +128,7 @@ fn run_stream(input: &[u8], chunk: usize, room: usize) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn a_stream_is_the_same_in_any_pieces(
+    fn a_stream_is_the_same_in_any_chunks(
         lengths in prop::collection::vec((1u8..=5, 56usize..300), 0..12), chunk in 1usize..400, room in REPORT_BYTES..500,
     ) {
         let mut packets = PacketSessions::<1>::new(DEVICE);
