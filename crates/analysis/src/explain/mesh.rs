@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::{ExplainError, Finding, FindingBlock, Model, ModelInput};
-use linkgauge_model::run::{BlamedPart, CaseResult, MeshPair, MeshResult, Run};
-use linkgauge_model::stats::median;
+use linkgauge_model::run::{BlamedPart, CaseResult, MeshBlame, MeshPair, MeshResult, Run};
 use linkgauge_model::units::{format_bit_rate, format_nanoseconds, format_plural};
 
 mod pair;
@@ -72,7 +71,7 @@ impl<'a> PairFigures<'a> {
 /// The figures of all pairs, worst first: those without a result, then by how much worse than the median they are.
 pub(crate) fn pairs_by_badness<'a>(mesh: &'a MeshResult, cases: &'a [CaseResult]) -> Vec<PairFigures<'a>> {
     let mut pairs: Vec<PairFigures> = mesh.pairs.iter().map(|pair| PairFigures::of(pair, cases)).collect();
-    let typical = Typical::of(&pairs);
+    let typical = Typical::of(mesh, &pairs);
     let badness = |pair: &PairFigures| match pair.pair.failure {
         Some(_) => f64::INFINITY,
         None => typical.badness(pair),
@@ -81,7 +80,8 @@ pub(crate) fn pairs_by_badness<'a>(mesh: &'a MeshResult, cases: &'a [CaseResult]
     pairs
 }
 
-/// Medians over the pairs.
+/// What is usual: medians, each that of a pair, over the pairs without those of a host that is blamed. A host of four has half of
+/// the pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Typical {
     /// Median of the median round trips, in nanoseconds.
@@ -91,12 +91,16 @@ pub(crate) struct Typical {
 }
 
 impl Typical {
-    /// Typical figures of these pairs; round trips under load do not count.
-    pub(crate) fn of(pairs: &[PairFigures]) -> Typical {
-        let quiet = pairs.iter().filter(|pair| !pair.is_under_load());
-        let times: Vec<f64> = quiet.filter_map(|pair| pair.percentile("p50")).collect();
-        let rates: Vec<f64> = pairs.iter().filter_map(PairFigures::rate).collect();
-        Typical { p50_ns: median(&times), rate_bps: median(&rates) }
+    /// Typical figures of these pairs of a mesh; round trips under load do not count.
+    pub(crate) fn of(mesh: &MeshResult, pairs: &[PairFigures]) -> Typical {
+        let times: Vec<f64> = without_blamed_hosts(pairs, &mesh.latency_blame)
+            .filter(|pair| !pair.is_under_load())
+            .filter_map(|pair| pair.percentile("p50"))
+            .collect();
+        let rates: Vec<f64> = without_blamed_hosts(pairs, &mesh.throughput_blame)
+            .filter_map(|pair| Some(-pair.rate()?))
+            .collect();
+        Typical { p50_ns: better_median(times), rate_bps: better_median(rates).map(|rate| -rate) }
     }
 
     /// How many times worse than typical a pair is, by its round trips or its rate.
@@ -105,6 +109,74 @@ impl Typical {
         let time = time.map(|(time, typical)| time / typical.max(1.0));
         let rate = pair.rate().zip(self.rate_bps).map(|(rate, typical)| typical / rate.max(1.0));
         time.into_iter().chain(rate).fold(0.0, f64::max)
+    }
+}
+
+/// The pairs of hosts that are not blamed.
+fn without_blamed_hosts<'a>(
+    pairs: &'a [PairFigures<'a>],
+    blamed: &'a [MeshBlame],
+) -> impl Iterator<Item = &'a PairFigures<'a>> {
+    let is_host = |blame: &&MeshBlame| {
+        use BlamedPart::{Host, HostReceives, HostSends};
+        matches!(blame.part, Host { .. } | HostSends { .. } | HostReceives { .. })
+    };
+    let blamed: Vec<BlamedPart> = blamed.iter().filter(is_host).map(|blame| blame.part).collect();
+    pairs.iter().filter(move |pair| {
+        let hosts = [pair.pair.from, pair.pair.to].map(|host| host as usize);
+        blamed.iter().all(|part| !part.affects(hosts, &[]))
+    })
+}
+
+/// The median of values of which less is better; of two in the middle the better one.
+fn better_median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+/// The hosts without results, in words. Empty: every host has a result, or it cannot be decided which one fails.
+pub(crate) fn silent_hosts(mesh: &MeshResult) -> Vec<String> {
+    let of_host = |host: usize| {
+        let has = move |pair: &&MeshPair| [pair.from, pair.to].contains(&(host as u32));
+        mesh.pairs.iter().filter(has)
+    };
+    let has_result = |pair: &MeshPair| pair.latency_case.or(pair.throughput_case).is_some();
+    let is_silent = |host: usize| !of_host(host).any(has_result);
+    // If its peers are silent too, any of them can be the reason.
+    let is_known = |host: usize| {
+        of_host(host).any(|pair| [pair.from, pair.to].iter().any(|peer| !is_silent(*peer as usize)))
+    };
+    let hosts = mesh.hosts.iter().enumerate();
+    let silent = hosts.filter(|(index, host)| host.lost.is_some() || is_silent(*index) && is_known(*index));
+    silent
+        .filter_map(|(index, host)| {
+            let failed = of_host(index).filter(|pair| pair.failure.is_some()).count();
+            let all = format_plural(of_host(index).count() as u64, "pair");
+            (failed > 0).then(|| {
+                format!("host {} does not answer: {failed} of {all} without a complete result", host.name)
+            })
+        })
+        .collect()
+}
+
+/// What explains the worst pairs, in one sentence, or how much is known without an explanation.
+pub(crate) fn verdict(mesh: &MeshResult, pairs: &[PairFigures]) -> String {
+    /// Pairs differ if one is this many times worse than another.
+    const MIN_DIFFERENCE: f64 = 2.0;
+    let typical = Typical::of(mesh, pairs);
+    let badness = || pairs.iter().map(|pair| typical.badness(pair)).filter(|badness| *badness > 0.0);
+    let [worst, best] = [badness().fold(0.0, f64::max), badness().fold(f64::INFINITY, f64::min)];
+    let is_one_group = mesh.group_numbers().iter().all(|group| *group == 0);
+    let first = mesh.throughput_blame.first().or(mesh.latency_blame.first()).map(|blame| blame.part);
+    let is_host_of_three = mesh.hosts.len() == 3 && matches!(first, Some(BlamedPart::Host { .. }));
+    match blame_sentences(mesh).into_iter().next() {
+        // The excess of a host is that of its two paths, against the third.
+        Some(first) if is_host_of_three => format!("{first}, or the path between the others is a fast one"),
+        Some(first) => first,
+        None if is_one_group && worst > MIN_DIFFERENCE * best => {
+            "the pairs differ, and no single host, uplink or pair explains it".to_owned()
+        }
+        None => "no host, uplink or pair stands out".to_owned(),
     }
 }
 
@@ -206,15 +278,12 @@ pub(crate) fn describe_pair(pair: &PairFigures, typical: &Typical) -> String {
 
 fn finding(mesh: &MeshResult, cases: &[CaseResult]) -> Finding {
     let pairs = pairs_by_badness(mesh, cases);
-    let typical = Typical::of(&pairs);
+    let typical = Typical::of(mesh, &pairs);
     let blamed = blame_sentences(mesh);
     let hosts = format_plural(mesh.hosts.len() as u64, "host");
-    let mut blocks = vec![FindingBlock::Heading(match blamed.first() {
-        Some(first) => format!("Mesh of {hosts}: {first}"),
-        None => {
-            format!("Mesh of {hosts}: no host, uplink or pair differs from the others by more than chance")
-        }
-    })];
+    let answers = silent_hosts(mesh).into_iter().chain([verdict(mesh, &pairs)]);
+    let heading = format!("Mesh of {hosts}: {}", answers.collect::<Vec<String>>().join("; "));
+    let mut blocks = vec![FindingBlock::Heading(heading)];
     blocks.extend(blamed.iter().skip(1).map(|sentence| FindingBlock::Text(format!("{sentence}."))));
     let worst = pairs.iter().take(MAX_WORST);
     let worst =

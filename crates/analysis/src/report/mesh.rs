@@ -12,7 +12,7 @@ use super::wording::{ABSENT, LOST_TEXT, brief_rate, brief_time, format_share, pl
 use crate::explain::FindingBlock;
 use crate::explain::mesh::{
     PairFigures, Typical, asymmetries, blame_sentences, describe_pair, next_command, pair_name,
-    pairs_by_badness,
+    pairs_by_badness, silent_hosts, verdict,
 };
 use linkgauge_model::run::{MeshResult, Run};
 use linkgauge_model::units::{format_bit_rate, format_nanoseconds};
@@ -35,24 +35,32 @@ const MAX_PAGE_CASES: usize = 600;
 /// The answer of a run of a mesh in one sentence.
 pub(crate) fn answer(run: &Run, mesh: &MeshResult) -> String {
     let pairs = pairs_by_badness(mesh, &run.cases);
-    let typical = Typical::of(&pairs);
+    let typical = Typical::of(mesh, &pairs);
     let of = format!("{}, {}", plural(mesh.hosts.len(), "host"), plural(pairs.len(), "pair"));
     let failed = pairs.iter().filter(|pair| pair.pair.failure.is_some()).count();
-    let failed = match failed {
-        0 => String::new(),
-        all if all == pairs.len() => {
-            let why = pairs.first().map_or(String::new(), |pair| describe_pair(pair, &typical));
-            return format!("{of}: {}.", printable(&why));
-        }
-        some => format!(" {} without a complete result.", plural(some, "pair")),
-    };
-    // A pair without a result says nothing about the links.
-    let Some(worst) = pairs.iter().find(|pair| pair.pair.failure.is_none()) else { return format!("{of}.") };
-    let blamed = blame_sentences(mesh).into_iter().next();
-    let blamed = blamed.unwrap_or_else(|| "no host, uplink or pair stands out".to_owned());
-    let figures = describe_pair(worst, &typical);
-    let text = format!("{of}: the worst is {}, {figures}; {blamed}.{failed}", pair_name(mesh, worst.pair));
-    printable(&text)
+    if failed > 0 && failed == pairs.len() {
+        let why = pairs.first().map_or(String::new(), |pair| describe_pair(pair, &typical));
+        return format!("{of}: {}.", printable(&why));
+    }
+    let mut answers = silent_hosts(mesh);
+    if let Some(more @ 1..) = answers.len().checked_sub(MAX_LOST_HOSTS) {
+        answers.truncate(MAX_LOST_HOSTS);
+        answers.push(format!("{} without an answer", plural(more, "more host")));
+    }
+    if failed > 0 {
+        let in_all = if answers.is_empty() { "" } else { " in all" };
+        answers.push(format!("{} without a complete result{in_all}", plural(failed, "pair")));
+    }
+    if let Some(worst) = pairs.iter().find(|pair| pair.pair.failure.is_none()) {
+        let others = if failed > 0 { "of the others " } else { "" };
+        let name = pair_name(mesh, worst.pair);
+        answers.push(format!("{others}the worst is {name}, {}", describe_pair(worst, &typical)));
+        answers.push(verdict(mesh, &pairs));
+    }
+    match answers.is_empty() {
+        true => format!("{of}."),
+        false => printable(&format!("{of}: {}.", answers.join("; "))),
+    }
 }
 
 /// The report below the answer: the worst pairs; with `Detail::Full` also all matrices that fit the width.

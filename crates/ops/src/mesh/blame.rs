@@ -5,6 +5,9 @@
 //! that a few bad pairs do not move what is normal. Effects are found one after the other: of all hosts, uplinks and pairs
 //! whose pairs are consistently worse than chance explains, the one that explains most is named, and its effect is removed.
 //!
+//! What differs by chance is judged by the values without the candidate: the pairs of one host among four are half of all
+//! pairs, and no median survives that.
+//!
 //! A host is compared with the other hosts and an uplink with the other uplinks: where all differ, none is to blame.
 
 use std::collections::BTreeMap;
@@ -196,7 +199,7 @@ impl<'a> Fit<'a> {
     /// The part that explains most, of those whose effect is not by chance.
     fn largest_effect(&self) -> Option<MeshBlame> {
         let noise = self.noise();
-        let found = [self.blamed_host(noise), self.blamed_uplink(noise), self.blamed_pair(noise)];
+        let found = [self.blamed_host(), self.blamed_uplink(), self.blamed_pair(noise)];
         let found = found.into_iter().flatten();
         let (candidate, error) = found.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()))?;
         Some(MeshBlame {
@@ -208,12 +211,7 @@ impl<'a> Fit<'a> {
     }
 
     /// The part of one kind that explains most, if it differs from the others by more than `deviations`. With its error.
-    fn best_of(
-        &self,
-        parts: &[BlamedPart],
-        (deviations, floor): (f64, f64),
-        noise: f64,
-    ) -> Option<(Candidate, f64)> {
+    fn best_of(&self, parts: &[BlamedPart], (deviations, floor): (f64, f64)) -> Option<(Candidate, f64)> {
         let candidates = parts.iter().filter_map(|part| self.candidate(*part));
         let candidates = candidates.filter(|candidate| candidate.effect > 0.0 && candidate.is_consistent());
         let best = candidates.max_by(|a, b| a.explained().total_cmp(&b.explained()))?;
@@ -224,16 +222,16 @@ impl<'a> Fit<'a> {
         let effects: Vec<f64> = others.filter_map(|part| Some(without.candidate(*part)?.effect)).collect();
         let among = if effects.len() > 2 { deviation(&effects) } else { 0.0 };
         let among = among.max(self.share_of(best.centre, floor));
-        let error = ERROR_OF_MEDIAN * noise / (best.residuals.len() as f64).sqrt();
+        let error = ERROR_OF_MEDIAN * without.noise() / (best.residuals.len() as f64).sqrt();
         (best.effect > deviations * among.hypot(error)).then_some((best, 1.96 * error))
     }
 
     /// With two hosts, a host cannot be separated from its pairs.
-    fn blamed_host(&self, noise: f64) -> Option<(Candidate, f64)> {
+    fn blamed_host(&self) -> Option<(Candidate, f64)> {
         if self.groups.len() < 3 {
             return None;
         }
-        let limits = (MIN_HOST_DEVIATIONS, self.scale.host_floor);
+        let limits = (MIN_HOST_DEVIATIONS, few_hosts_factor(self.groups.len()) * self.scale.host_floor);
         let all =
             |part: fn(usize) -> BlamedPart| (0..self.groups.len()).map(part).collect::<Vec<BlamedPart>>();
         let kinds: [fn(usize) -> BlamedPart; 3] = [
@@ -241,12 +239,12 @@ impl<'a> Fit<'a> {
             |host| BlamedPart::HostSends { host },
             |host| BlamedPart::HostReceives { host },
         ];
-        let found = kinds.into_iter().filter_map(|kind| self.best_of(&all(kind), limits, noise));
+        let found = kinds.into_iter().filter_map(|kind| self.best_of(&all(kind), limits));
         found.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()))
     }
 
     /// With two groups, the excess belongs to both uplinks alike.
-    fn blamed_uplink(&self, noise: f64) -> Option<(Candidate, f64)> {
+    fn blamed_uplink(&self) -> Option<(Candidate, f64)> {
         let mut groups = self.groups.to_vec();
         groups.sort_unstable();
         groups.dedup();
@@ -257,7 +255,7 @@ impl<'a> Fit<'a> {
         let has_several = |group: &usize| self.groups.iter().filter(|other| *other == group).count() > 1;
         let parts = groups.iter().copied().filter(has_several).map(|group| BlamedPart::Uplink { group });
         let parts: Vec<BlamedPart> = parts.collect();
-        self.best_of(&parts, (MIN_UPLINK_DEVIATIONS, self.scale.uplink_floor), noise)
+        self.best_of(&parts, (MIN_UPLINK_DEVIATIONS, self.scale.uplink_floor))
     }
 
     fn blamed_pair(&self, noise: f64) -> Option<(Candidate, f64)> {
@@ -298,6 +296,16 @@ impl<'a> Fit<'a> {
             Some(value.value - median(&others).filter(|_| others.len() >= 3)?)
         };
         self.values.iter().zip(&self.blocks).map(residual).collect()
+    }
+}
+
+/// How many times the floor of a host counts. Few pairs do not show how much paths differ by their nature, so that only a large
+/// effect is certain: with 3 hosts, about a factor of two.
+fn few_hosts_factor(hosts: usize) -> f64 {
+    match hosts {
+        ..=3 => 3.5,
+        4 => 2.0,
+        _ => 1.0,
     }
 }
 

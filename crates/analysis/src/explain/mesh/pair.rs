@@ -31,7 +31,7 @@ pub fn explain_pair(run: &Run, names: [&str; 2]) -> Result<Finding, ExplainError
     };
     let [from, to] = [find(names[0])? as u32, find(names[1])? as u32];
     let pairs = pairs_by_badness(mesh, &run.cases);
-    let typical = Typical::of(&pairs);
+    let typical = Typical::of(mesh, &pairs);
     let direction = |from, to| pairs.iter().find(|pair| (pair.pair.from, pair.pair.to) == (from, to));
     let directions: Vec<&PairFigures> = direction(from, to).into_iter().chain(direction(to, from)).collect();
     let Some(first) = directions.first() else {

@@ -3,7 +3,7 @@
 use crate::explain::FindingBlock;
 use crate::explain::mesh::explain_pair;
 use crate::report::{Detail, ReportOptions, report_format, sample_runs};
-use linkgauge_model::run::Run;
+use linkgauge_model::run::{MeshPair, Run};
 
 fn render(format: &str, run: &Run, options: ReportOptions) -> String {
     let mut out = Vec::new();
@@ -18,9 +18,9 @@ fn the_answer_names_the_worst_pair_and_what_explains_it() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "two sites: 5 hosts, 20 pairs: the worst is a → c, 46.10 Mbit/s (typical 94.10 Mbit/s), 2.128 ms median \
-         round trip (typical 2.128 ms); host c slows each of its 8 pairs to 0.49 ± 0.01 of the usual rate. 1 pair \
-         without a complete result."
+        "two sites: 5 hosts, 20 pairs: 1 pair without a complete result; of the others the worst is a → c, 46.10 \
+         Mbit/s (typical 94.10 Mbit/s), 2.128 ms median round trip (typical 2.128 ms); host c slows each of its 8 \
+         pairs to 0.49 ± 0.01 of the usual rate."
     );
     assert_eq!(
         lines[2].split_whitespace().collect::<Vec<_>>(),
@@ -39,6 +39,44 @@ fn the_answer_names_the_worst_pair_and_what_explains_it() {
             "incomplete: part of the plan was not measured",
         ],
         "{text}"
+    );
+}
+
+/// The first line of the report.
+fn answer(run: &Run) -> String {
+    let text = render("text", run, ReportOptions { width: 1000, ..ReportOptions::default() });
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_host_without_any_result_is_the_answer() {
+    let mut run = sample_runs::mesh();
+    let pairs = &mut run.mesh.as_mut().unwrap().pairs;
+    for pair in pairs.iter_mut().filter(|pair| pair.from == 1 || pair.to == 1) {
+        *pair = MeshPair {
+            from: pair.from,
+            to: pair.to,
+            failure: Some("no answer".into()),
+            ..MeshPair::default()
+        };
+    }
+    let answered = answer(&run);
+    let expected = "two sites: 5 hosts, 20 pairs: host b does not answer: 8 of 8 pairs without a complete result; \
+                    8 pairs without a complete result in all; of the others the worst is";
+    assert!(answered.starts_with(expected), "{answered}");
+}
+
+#[test]
+fn differences_without_an_explanation_are_reported_as_such() {
+    let mut run = sample_runs::mesh();
+    let mesh = run.mesh.as_mut().unwrap();
+    mesh.throughput_blame.clear();
+    mesh.latency_blame.clear();
+    mesh.hosts.iter_mut().for_each(|host| host.group = None);
+    let answered = answer(&run);
+    assert!(
+        answered.contains("the pairs differ, and no single host, uplink or pair explains it"),
+        "{answered}"
     );
 }
 

@@ -44,6 +44,11 @@ impl Mesh {
         Mesh { random, groups, group_count }
     }
 
+    /// Hosts of one group.
+    fn of_one_group(seed: u64, hosts: usize) -> Mesh {
+        Mesh { random: SplitMix64::new(seed), groups: vec![0; hosts], group_count: 1 }
+    }
+
     fn normal(&mut self) -> f64 {
         let [a, b] = [self.random.uniform().max(1e-12), self.random.uniform()];
         (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
@@ -141,6 +146,50 @@ fn a_planted_cause_is_named_and_a_clean_mesh_has_none() {
                     seeds()
                 ));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Few hosts: the pairs of one of them are half of all, or more.
+#[test]
+fn a_slow_host_of_few_is_named() {
+    let mut wrong = Vec::new();
+    for (hosts, scale) in (3..=6).flat_map(|hosts| [(hosts, Scale::LATENCY), (hosts, Scale::RATE)]) {
+        let is_right = |seed: &u64| {
+            let mut mesh = Mesh::of_one_group(*seed, hosts);
+            let part = mesh.part(Planted::Host);
+            let values =
+                if scale.is_logarithm { mesh.rates(part) } else { mesh.latencies(part, Planted::Host) };
+            let found = find_blamed(&values, &mesh.groups, scale);
+            found.iter().map(|blamed| blamed.part).eq(part)
+        };
+        let right = seeds().filter(is_right).count();
+        if right < enough(95) {
+            wrong.push(format!("{hosts} hosts, logarithm {}: {right} of {:?}", scale.is_logarithm, seeds()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Paths differ by their nature: 10 % from pair to pair, alike in both directions.
+#[test]
+fn paths_that_differ_among_few_hosts_blame_no_part() {
+    let mut wrong = Vec::new();
+    for (hosts, scale) in (3..=6).flat_map(|hosts| [(hosts, Scale::LATENCY), (hosts, Scale::RATE)]) {
+        let is_right = |seed: &u64| {
+            let mut mesh = Mesh::of_one_group(*seed, hosts);
+            let paths: Vec<f64> = (0..hosts * hosts).map(|_| 1.0 + 0.1 * mesh.normal()).collect();
+            let value = |mesh: &mut Mesh, from: usize, to: usize| {
+                let path = (paths[from.min(to) * hosts + from.max(to)] + 0.01 * mesh.normal()).max(0.1);
+                if scale.is_logarithm { -(9.4e8 * path).ln() } else { 2e5 * path }
+            };
+            let values = mesh.values(None, 0.0, value);
+            find_blamed(&values, &mesh.groups, scale).is_empty()
+        };
+        let right = seeds().filter(is_right).count();
+        if right < enough(95) {
+            wrong.push(format!("{hosts} hosts, logarithm {}: {right} of {:?}", scale.is_logarithm, seeds()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
