@@ -18,8 +18,10 @@ use linkgauge_engine::link::endpoint_caps;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
-use linkgauge_model::units::{Bytes, Count, MessageRate, RateTarget, Span, format_number, format_period};
+use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, RequestedRate, toml_text};
+use linkgauge_model::units::{
+    Bytes, Count, MessageRate, RateTarget, Span, format_bit_rate, format_number, format_period,
+};
 
 pub use error::ConfigError;
 
@@ -122,7 +124,16 @@ impl Watch {
                 format!("{} probes per second", format_number(per_second))
             }
             WatchSchedule::Every(period) => {
-                format!("{} every {}", self.case.workload, format_period(period))
+                let limit = match self.case.rate {
+                    RequestedRate::Messages { per_second } => {
+                        format!(", limited to {} messages per second", format_number(per_second))
+                    }
+                    RequestedRate::Bits { per_second } => {
+                        format!(", limited to {}", format_bit_rate(per_second))
+                    }
+                    RequestedRate::Default | RequestedRate::Max => String::new(),
+                };
+                format!("{} every {}{limit}", self.case.workload, format_period(period))
             }
         }
     }
@@ -245,6 +256,12 @@ impl Config {
         let mut watches = Vec::new();
         for (table, number) in document.remove("watch").map(tables).unwrap_or_default().into_iter().zip(1..) {
             let mut whole = defaults.clone();
+            // A default rate is that of probes, and would limit the tests of other workloads.
+            let workload = table.get("workload").or_else(|| defaults.get("workload"));
+            let workload = workload.and_then(|value| value.get_ref().as_str());
+            if workload.is_some_and(|workload| workload != latency::WORKLOAD.name) {
+                whole.remove("rate");
+            }
             whole.extend(table);
             let mut own = DeTable::new();
             for key in ENTRY_KEYS {
@@ -497,6 +514,18 @@ pub(super) fn checked_plan(watch: &Watch, case: Case) -> Result<schedule::Checke
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_default_rate_of_probes_limits_no_test_of_throughput() {
+        let test = "[[watch]]\nurl = \"tcp://a\"\nworkload = \"throughput\"\ntime = \"5s\"\nevery = \"6h\"\n";
+        let describe = |text: &str| Config::from_toml(text).unwrap().watches[0].describe();
+        let defaults = "[defaults]\nrate = \"5/s\"\n";
+        assert_eq!(describe(&format!("{defaults}{test}")), "throughput every 6 h");
+        let limited = describe(&format!("{test}rate = \"5/s\""));
+        assert_eq!(limited, "throughput every 6 h, limited to 5 messages per second");
+        let probes = describe(&format!("{defaults}[[watch]]\nurl = \"tcp://a\""));
+        assert_eq!(probes, "5 probes per second");
+    }
 
     #[test]
     fn a_file_names_links_tests_and_alarms() {
