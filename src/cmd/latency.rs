@@ -65,6 +65,8 @@ pub struct Flags {
     #[command(flatten)]
     ask: AskFlags,
     #[command(flatten)]
+    modbus: ModbusFlags,
+    #[command(flatten)]
     pakbus: PakbusFlags,
     #[command(flatten)]
     stamp: StampFlags,
@@ -131,14 +133,44 @@ struct AskFlags {
     expect: Option<String>,
 }
 
+/// The request to a Modbus device; options of `--protocol modbus`.
+#[derive(Args)]
+#[command(next_help_heading = "Protocol modbus")]
+struct ModbusFlags {
+    /// Address of the device, as in modbus://host/UNIT [default: 1]
+    #[arg(long, value_name = "UNIT", hide_short_help = true)]
+    unit: Option<String>,
+    /// Read holding registers (3) or input registers (4), or have data returned (8) [default: 3]
+    #[arg(long, value_name = "CODE", hide_short_help = true)]
+    function: Option<String>,
+    /// First register that is read, from 0 [default: 0]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
+    register: Option<String>,
+    /// Registers of one request, 1 to 125 [default: 1]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    registers: Option<String>,
+    /// tcp or rtu [default: rtu where the rate of a serial line is known, else tcp]
+    #[arg(long, value_name = "MODE", hide_short_help = true)]
+    mode: Option<String>,
+}
+
 /// The protocol options in the form of a plan. The protocol checks them.
-fn protocol_options(question: AskFlags, logger: PakbusFlags) -> BTreeMap<String, String> {
+fn protocol_options(
+    question: AskFlags,
+    device: ModbusFlags,
+    logger: PakbusFlags,
+) -> BTreeMap<String, String> {
     let named = [
         ("send", question.send),
         ("until", question.until),
         ("reply-bytes", question.reply_bytes),
         ("reply-length", question.reply_length),
         ("expect", question.expect),
+        ("unit", device.unit),
+        ("function", device.function),
+        ("register", device.register),
+        ("registers", device.registers),
+        ("mode", device.mode),
         ("node", logger.node),
         ("router", logger.router),
         ("security", logger.security),
@@ -195,7 +227,7 @@ pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
     if until.is_some() && flags.case.has_fixed_length() {
         bail!(UNTIL_CONFLICT);
     }
-    let mut protocol_options = protocol_options(ask, flags.pakbus);
+    let mut protocol_options = protocol_options(ask, flags.modbus, flags.pakbus);
     if flags.stamp.authenticated {
         protocol_options.insert("authenticated".to_owned(), "true".to_owned());
     }

@@ -246,6 +246,39 @@ fn modbus_tcp_replies() {
 }
 
 #[test]
+fn modbus_is_a_protocol() {
+    let (_server, url) = modbus("socket");
+    let host = url.trim_start_matches("tcp://");
+    let ask = |options: &str| linkgauge(&format!("latency modbus://{host} -n 200 --timeout 20s {options}"));
+    let outcome = ask("--registers 10");
+    outcome.got_all_replies(200);
+    assert_eq!(outcome.count("corrupt_messages"), 0);
+    assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::Value::Null);
+    ask("--rate 500/s").got_all_replies(200);
+    ask("--function 8").got_all_replies(200);
+    let outcome = ask("--register 99 --warm-up 0");
+    outcome.got_all_replies(200);
+    assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::json!({ "2": 200 }));
+    assert_eq!(outcome.count("corrupt_messages"), 0);
+}
+
+#[test]
+fn modbus_rtu_over_tcp_is_a_protocol() {
+    let (_server, url) = modbus("rtu");
+    let ask = |options: &str| {
+        linkgauge(&format!("latency {url} --protocol modbus --mode rtu -n 200 --timeout 20s {options}"))
+    };
+    for options in ["", "--function 8", "--registers 10"] {
+        let outcome = ask(options);
+        outcome.got_all_replies(200);
+        assert_eq!(outcome.count("corrupt_messages"), 0, "{options}");
+    }
+    let outcome = ask("--register 99 --warm-up 0");
+    outcome.got_all_replies(200);
+    assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::json!({ "2": 200 }));
+}
+
+#[test]
 fn modbus_rtu_replies() {
     let (_server, url) = modbus("rtu");
     let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use linkgauge::lab::uart::{LabUarts, PortWiring, UartOptions};
 
 use crate::program::{Running, wait_until};
-use crate::tools::passes;
+use crate::tools::{interpreter, passes};
 
 #[test]
 fn pyserial_finds_a_serial_port() {
@@ -75,4 +75,51 @@ fn socat_talks_across_a_null_modem() {
     };
     says(&mut one, &mut other, b"who is there?");
     says(&mut other, &mut one, b"another program");
+}
+
+/// Ten holding registers on a serial line. The server ends with its input.
+const MODBUS: &str = r#"
+import os, sys, threading
+from pymodbus import FramerType
+from pymodbus.server import StartSerialServer
+from pymodbus.simulator import DataType, SimData, SimDevice
+
+def watch():
+    sys.stdin.read()
+    os._exit(0)
+
+threading.Thread(target=watch, daemon=True).start()
+registers = SimData(0, values=[0x1234] * 10, datatype=DataType.REGISTERS)
+StartSerialServer(SimDevice(17, simdata=[registers]), port=sys.argv[1], framer=FramerType.RTU, baudrate=19200, parity="E")
+"#;
+
+#[test]
+fn modbus_rtu_of_pymodbus_replies_on_a_serial_line() {
+    let uarts =
+        LabUarts::start(&UartOptions { wiring: PortWiring::NullModem, ..UartOptions::default() }).unwrap();
+    let paths = uarts.paths();
+    let child = Command::new(interpreter())
+        .args(["-c", MODBUS, paths[1].to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _server = Running(child);
+    let terminal = File::open(paths[1]).unwrap();
+    wait_until("pymodbus", || {
+        (linkgauge::system::line_settings(&terminal).unwrap().baud == 19_200).then_some(())
+    });
+    let url = format!("serial://{}?baud=19200&parity=even", paths[0].display());
+    let ask = |options: &str| {
+        linkgauge(&format!(
+            "latency {url} --protocol modbus --unit 17 -n 40 --warm-up 2 --timeout 5s {options}"
+        ))
+    };
+    for options in ["", "--function 8", "--registers 10"] {
+        let outcome = ask(options);
+        outcome.got_all_replies(40);
+        assert_eq!(outcome.count("corrupt_messages"), 0, "{options}");
+    }
+    let outcome = ask("--register 99");
+    outcome.got_all_replies(40);
+    assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::json!({ "2": 42 }));
 }

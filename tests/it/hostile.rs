@@ -71,6 +71,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
         believes_all: true,
         ..PLAIN
     },
+    AttackedProtocol { name: "modbus", ..PLAIN },
     // Besides the timeout of each message, a server may take 5 s to receive the data in flight before it reports.
     AttackedProtocol { name: "iperf3", more_time: Duration::from_secs(5), ..PLAIN },
     AttackedProtocol { name: "iperf2", more_time: Duration::from_secs(5), believes_all: true, ..PLAIN },

@@ -46,6 +46,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         corrupt(case),
         replies::duplicate_replies(case),
         replies::early_replies(case),
+        replies::exceptions(case),
         replies::remote_clock_set(case),
         replies::remote_clock_unsuitable(case),
         replies::clocks_disagree(case),

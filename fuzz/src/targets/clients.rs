@@ -39,6 +39,7 @@ pub fn client(data: &[u8]) {
         "auto",
         "linkgauge",
         "irtt",
+        "modbus",
     ]);
     measured(protocol, &mut draw, |script| Box::new(Script::new(script)));
 }
@@ -67,9 +68,15 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     more += draw.one_of(if workload == "latency" { &stops[..2] } else { &stops });
     more += draw.one_of(&["\nwarm_up_count = 0", "\nwarm_up_count = 5", "\nwarm_up_time = '50ms'"]);
     more += draw.one_of(&["", "\nprobe = false", "\nparallel = 2"]);
-    let size = draw.one_of(&[64, 1, 16, 1000]);
+    let mut size = draw.one_of(&[64, 1, 16, 1000]);
     if protocol == "ask" {
         more += "\nprotocol_options = { send = 'x', until = '\\n' }";
+    }
+    if protocol == "modbus" {
+        let mode = draw.one_of(&["tcp", "rtu"]);
+        size = if mode == "tcp" { 12 } else { 8 };
+        let function = draw.one_of(&[3, 4, 8]);
+        more += &format!("\nprotocol_options = {{ mode = '{mode}', function = {function} }}");
     }
     let plan = format!(
         "[[case]]\nurl = 'mem://far?type={kind}&rate=1Mbit/s&delay=1ms'\nprotocol = '{protocol}'\nworkload = '{workload}'\n\

@@ -41,6 +41,7 @@ pub mod linkgauge;
 mod linx_bmark;
 mod load_log;
 mod memory_budget;
+mod modbus;
 pub mod netio;
 mod none;
 pub mod pakbus;
@@ -73,6 +74,7 @@ pub static PROTOCOLS: &[Protocol] = &[
     irtt::PROTOCOL,
     sockperf::PROTOCOL,
     ask::PROTOCOL,
+    modbus::PROTOCOL,
     iperf3::PROTOCOL,
     iperf2::PROTOCOL,
     netio::PROTOCOL,

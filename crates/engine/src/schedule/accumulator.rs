@@ -24,9 +24,10 @@ use crate::workload::{FlowResult, FlowRole, MeasuredFlows, ServerReport, merged_
 use linkgauge_model::consistency;
 use linkgauge_model::plan::{Direction, StopCondition};
 use linkgauge_model::run::{
-    CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, FlowFigures,
-    HostLoad, MTU_REPORTER_FACT, ONE_REPETITION_FACT, PATH_MTU_FACT, PartResult, Placement, RECEIVED_SERIES,
-    RELIABLE_STREAM_FACT, RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
+    CaseResult, CpuUse, Delivery, EXCEPTIONS_FACT, EndEvidence, Evidence, Failure, FailureKind, Figures,
+    FlowFigures, HostLoad, MTU_REPORTER_FACT, ONE_REPETITION_FACT, PATH_MTU_FACT, PartResult, Placement,
+    RECEIVED_SERIES, RELIABLE_STREAM_FACT, RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry, Warning,
+    WarningCode,
 };
 use linkgauge_model::sample::{Recorder, append_entries, set_queueing};
 use linkgauge_model::stats;
@@ -124,7 +125,9 @@ impl CaseAccumulator {
     /// Effective settings of the links; the first link represents all.
     pub(super) fn record_links(&mut self, flows: &[Flow], session: &dyn ClientSession) {
         if let Some(flow) = flows.first() {
+            let exceptions = self.effective.remove_entry(EXCEPTIONS_FACT);
             self.effective = flow.link.facts();
+            self.effective.extend(exceptions);
             self.effective.insert("framing".to_owned(), flow.link.caps().framing.name().into());
             if self.case.is_reliable_stream() {
                 self.effective.insert(RELIABLE_STREAM_FACT.to_owned(), true.into());
@@ -137,6 +140,20 @@ impl CaseAccumulator {
             self.link_rates[flow.endpoint_index] = flow.link.caps().link_rate;
         }
         self.effective.extend(session.effective_settings());
+    }
+
+    /// Settings at the end of a repetition. Exceptions are those of all repetitions.
+    pub(super) fn record_ended_settings(&mut self, mut settings: Map<String, Value>) {
+        if let (Some(Value::Object(before)), Some(Value::Object(counts))) =
+            (self.effective.get(EXCEPTIONS_FACT), settings.get_mut(EXCEPTIONS_FACT))
+        {
+            for (code, earlier) in before {
+                let count = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or(0);
+                let sum = count(Some(earlier)).saturating_add(count(counts.get(code)));
+                counts.insert(code.clone(), sum.into());
+            }
+        }
+        self.effective.extend(settings);
     }
 
     /// What the kernel has learnt of the path while datagrams were sent.

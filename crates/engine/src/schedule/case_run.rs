@@ -299,7 +299,7 @@ impl CaseRun {
         let silence = silence.filter(|_| !context.is_interrupted());
         let report = session.finish(&flows, links);
         accumulator.server_environment = session.server_environment();
-        accumulator.effective.extend(session.effective_settings());
+        accumulator.record_ended_settings(session.effective_settings());
         let ended = EndedFlows { began: self.window.begin(), elapsed, flows, report, silence };
         self.evaluate(ended, context, accumulator)
     }

@@ -121,6 +121,11 @@ pub trait RequestReplyCodec: Send {
         None
     }
 
+    /// Time without input before each request, if [`RequestReplyCodec::has_sequence_numbers`] is false.
+    fn silence_before_request(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether replies identify their requests. If not, only one request is in flight, and the input is drained before
     /// the next one: after a lost request for the duration of another timeout.
     fn has_sequence_numbers(&self) -> bool {

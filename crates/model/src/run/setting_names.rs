@@ -15,6 +15,9 @@ pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
 /// Effective setting: segments that the local system sent again, in all repetitions.
 pub const RETRANSMITS_FACT: &str = "retransmitted_segments";
 
+/// Effective setting: replies of Modbus that were exceptions, those of the warm-up included, by their code.
+pub const EXCEPTIONS_FACT: &str = "modbus_exceptions";
+
 /// Effective setting: whose bytes the time series of an upload holds. Absent: those that the sender's system accepted.
 pub const SERIES_FACT: &str = "series";
 

@@ -121,6 +121,8 @@ warning_codes! {
     RequestsRepeated = "asked_again",
     /// The link of a download was opened again.
     Reconnected = "reconnected",
+    /// Replies of the device were exceptions.
+    Exceptions = "exceptions",
     /// The remote is the lab's logger.
     Emulated = "emulated",
     /// The case was not measured as planned.

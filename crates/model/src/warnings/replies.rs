@@ -1,7 +1,7 @@
 //! Replies that are not valid, and replies with contradictory times.
 
-use crate::run::{CaseResult, Warning, WarningCode};
-use crate::units::format_nanoseconds;
+use crate::run::{CaseResult, EXCEPTIONS_FACT, Warning, WarningCode};
+use crate::units::{format_count, format_nanoseconds};
 
 /// `1 message`, `2 messages`.
 fn plural(count: u64, word: &str) -> String {
@@ -28,6 +28,34 @@ pub(crate) fn early_replies(case: &CaseResult) -> Option<Warning> {
             "do not trust the latencies of this case; check which program replies there",
         )
     })
+}
+
+/// Exceptions of Modbus with their name (Modbus application protocol, 7).
+pub(crate) fn exceptions(case: &CaseResult) -> Option<Warning> {
+    let counts = case.effective.get(EXCEPTIONS_FACT)?.as_object()?;
+    let described = counts.iter().map(|(code, count)| {
+        let name = match code.as_str() {
+            "1" => " (illegal function)",
+            "2" => " (illegal data address)",
+            "3" => " (illegal data value)",
+            "4" => " (device failure)",
+            "5" => " (acknowledge)",
+            "6" => " (device busy)",
+            "8" => " (memory parity error)",
+            "10" => " (gateway path unavailable)",
+            "11" => " (gateway target device failed to respond)",
+            _ => "",
+        };
+        format!("{} with code {code}{name}", format_count(count.as_u64().unwrap_or(0)))
+    });
+    Some(Warning::new(
+        WarningCode::Exceptions,
+        format!(
+            "the device replied with exceptions: {}, those of the warm-up included; they count as replies",
+            described.collect::<Vec<_>>().join(", ")
+        ),
+        "choose a register, a function and a unit that the device has",
+    ))
 }
 
 pub(crate) fn remote_clock_set(case: &CaseResult) -> Option<Warning> {

@@ -89,11 +89,27 @@ pub(crate) struct LateReplies {
     /// End of the wait for the late reply to a lost request.
     until: Time,
     since: Option<Time>,
+    /// Time without input before each request, and its end.
+    silence: Duration,
+    silent_at: Time,
 }
 
 impl LateReplies {
-    pub fn new(has_sequence_numbers: bool) -> LateReplies {
-        LateReplies { has_sequence_numbers, is_drained: has_sequence_numbers, until: Time(0), since: None }
+    pub fn new(has_sequence_numbers: bool, silence: Duration) -> LateReplies {
+        LateReplies {
+            has_sequence_numbers,
+            is_drained: has_sequence_numbers,
+            until: Time(0),
+            since: None,
+            silence,
+            silent_at: Time(0),
+        }
+    }
+
+    /// Input has arrived.
+    #[inline]
+    pub(crate) fn note_input(&mut self, now: Time) {
+        self.silent_at = now + self.silence;
     }
 
     /// Until when to drain late input before the next request. The wait is bounded for devices that send continuously.
@@ -103,7 +119,7 @@ impl LateReplies {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        (!self.is_drained && now < since + 2 * timeout).then(|| self.until.max(now))
+        (!self.is_drained && now < since + 2 * timeout).then(|| self.until.max(self.silent_at).max(now))
     }
 
     /// A request was lost; its reply may arrive until this time. With the time of its arrival the wait ends.
@@ -112,8 +128,8 @@ impl LateReplies {
     }
 
     /// A receive found no input.
-    pub(crate) fn mark_drained(&mut self) {
-        self.is_drained = true;
+    pub(crate) fn mark_drained(&mut self, now: Time) {
+        self.is_drained |= now >= self.silent_at;
     }
 
     /// A request was sent: the next one needs another check.

@@ -179,6 +179,7 @@ impl Pinger {
             .sharing(load.flow_index, load.flows)
             .skipping_overdue(load.skips_overdue);
         let phases = PhaseTracker::new(load.warm_up, load.stop);
+        let late_replies = LateReplies::new(numbered, codec.silence_before_request());
         Pinger {
             codec,
             // Not every flow has a turn in the time of a shared schedule.
@@ -191,7 +192,7 @@ impl Pinger {
             tuning: Some(Box::new(load.tuning())),
             window: RequestWindow::new(window),
             outgoing: OutgoingRequest::new(caps.framing),
-            late_replies: LateReplies::new(numbered),
+            late_replies,
             connection: load
                 .requests_per_connection
                 .map(|most| Box::new(RequestsPerConnection::new(most.get()))),
@@ -458,6 +459,7 @@ impl Party for Pinger {
         self.unanswered = None;
         // With continuous input, one receive is enough before the next send.
         self.outgoing.must_receive_first = false;
+        self.late_replies.note_input(now);
         let mut batch = std::mem::take(&mut self.batch);
         // The reply to a long request may begin before all of the request is sent.
         let sending = u64::from(self.outgoing.is_begun());
@@ -513,9 +515,9 @@ impl Party for Pinger {
         self.batch = batch;
     }
 
-    fn on_timeout(&mut self, _now: Time) {
+    fn on_timeout(&mut self, now: Time) {
         if self.window.is_empty() {
-            self.late_replies.mark_drained();
+            self.late_replies.mark_drained(now);
         }
         self.outgoing.must_receive_first = false;
     }
