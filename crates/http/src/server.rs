@@ -1,8 +1,8 @@
 //! A server for measurements of responsiveness over HTTP/2: the list of its URLs, a reply of one byte, a reply of 8 GiB, and a
 //! place for uploads. It runs in a thread of its own.
 
+use linkgauge_system::AsHandle;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -229,7 +229,7 @@ async fn accept_connections(
 async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Result<(), HttpError> {
     let idle = shared.options.idle;
     let _ = socket.set_nodelay(true);
-    socket_settings::limit_unsent_bytes(Some(socket.as_fd()), UNSENT_BYTES);
+    socket_settings::limit_unsent_bytes(Some(socket.as_handle()), UNSENT_BYTES);
     let mut stream = timeout(idle, shared.acceptor.accept(socket)).await??;
     stream.get_mut().1.set_buffer_limit(Some(CHUNK_BYTES));
     let mut builder = h2::server::Builder::new();

@@ -7,6 +7,9 @@
 //! - **Readiness**: waiting for one link or for thousands, and waking the thread that waits (`ready`).
 //! - **Host**: clocks, CPUs of a thread, files that no other user can have planted, processes, interfaces.
 //!
+//! What Linux alone offers has two files in the folder of its topic: `linux.rs`, and `absent.rs` with the same functions, which say that
+//! this system does not have it. Links and waits name what they use by a handle of this crate (`handle`).
+//!
 //! Where its page says nothing else, a function that returns an error returns that of the system.
 
 mod cache;
@@ -14,6 +17,7 @@ mod clock;
 mod delivery_error;
 mod families;
 mod files;
+mod handle;
 mod interfaces;
 mod ip_family;
 mod line_modes;
@@ -37,6 +41,7 @@ pub use clock::*;
 pub use delivery_error::*;
 pub use families::*;
 pub use files::*;
+pub use handle::*;
 pub use interfaces::*;
 pub use ip_family::IpFamily;
 pub use line_modes::*;

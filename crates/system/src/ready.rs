@@ -8,6 +8,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
+use crate::handle::AsHandle;
+
 pub use rustix::event::epoll::EventFlags;
 pub use rustix::event::{PollFd, PollFlags};
 
@@ -16,6 +18,11 @@ fn timespec(time: Duration) -> Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     }
+}
+
+/// An entry for [`poll`]: what to wait for on a handle.
+pub fn watch(on: &impl AsHandle, flags: PollFlags) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(on.as_handle(), flags)
 }
 
 /// Waits until one of the descriptors is ready, at most this long. Returns the number of those that are.
@@ -46,8 +53,8 @@ impl EventQueue {
     /// # Errors
     ///
     /// The system refuses, as for a descriptor that is watched already.
-    pub fn add(&self, descriptor: impl AsFd, number: u64, flags: EventFlags) -> io::Result<()> {
-        Ok(epoll::add(&self.0, descriptor, epoll::EventData::new_u64(number), flags)?)
+    pub fn add(&self, descriptor: impl AsHandle, number: u64, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.0, descriptor.as_handle(), epoll::EventData::new_u64(number), flags)?)
     }
 
     /// Changes what is reported of a watched descriptor.
@@ -55,13 +62,13 @@ impl EventQueue {
     /// # Errors
     ///
     /// The system refuses, as for a descriptor that is not watched.
-    pub fn modify(&self, descriptor: impl AsFd, number: u64, flags: EventFlags) -> io::Result<()> {
-        Ok(epoll::modify(&self.0, descriptor, epoll::EventData::new_u64(number), flags)?)
+    pub fn modify(&self, descriptor: impl AsHandle, number: u64, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, descriptor.as_handle(), epoll::EventData::new_u64(number), flags)?)
     }
 
     /// Watches the descriptor no more. One that was closed has left already.
-    pub fn remove(&self, descriptor: impl AsFd) {
-        let _ = epoll::delete(&self.0, descriptor);
+    pub fn remove(&self, descriptor: impl AsHandle) {
+        let _ = epoll::delete(&self.0, descriptor.as_handle());
     }
 
     /// Waits for events, at most this long, which the system may round up to milliseconds. They replace those of `events`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use jiff::tz::TimeZone;
 use linkgauge::monitor::Live;
-use linkgauge::system::{Errno, PollFd, PollFlags, poll, terminal_size};
+use linkgauge::system::{Errno, PollFlags, poll, terminal_size, watch};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -132,7 +132,7 @@ fn key_of(key: KeyEvent) -> KeyCode {
 /// True if there are keys to read. An error if the terminal has gone: then reading would never end.
 fn wait_for_input() -> io::Result<bool> {
     let stdin = io::stdin();
-    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let mut fds = [watch(&stdin, PollFlags::IN)];
     match poll(&mut fds, TICK) {
         Ok(0) => return Ok(false),
         Err(Errno::INTR) => return Ok(false),

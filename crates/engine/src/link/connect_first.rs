@@ -11,7 +11,7 @@ use super::unsent::SilentAttempt;
 use super::{Fault, OpenContext, internet};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_system::{Errno, PollFd, PollFlags, poll};
+use linkgauge_system::{Errno, PollFd, PollFlags, poll, watch};
 
 /// `Connection Attempt Delay` of RFC 8305, 5.
 pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -109,7 +109,7 @@ pub fn finish(socket: &Socket) -> Result<(), Fault> {
 
 /// The index of a socket that is ready, after waiting for `left` at most.
 fn wait_for_one(attempts: &[Socket], left: Duration) -> Option<usize> {
-    let mut polled: Vec<PollFd> = attempts.iter().map(|socket| PollFd::new(socket, PollFlags::OUT)).collect();
+    let mut polled: Vec<PollFd> = attempts.iter().map(|socket| watch(socket, PollFlags::OUT)).collect();
     // After an interrupted call the caller waits again.
     let _ = poll(&mut polled, left);
     polled.iter().position(|socket| !socket.revents().is_empty())

@@ -2,13 +2,15 @@
 //! reads while another measures.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::{Link, LinkDescriptor};
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::{ConnectionEvidence, ConnectionReading, Counters, Gauge};
 use linkgauge_system as system;
-use linkgauge_system::tcp_info::{self, TcpInfo};
+use linkgauge_system::{
+    AsHandle, BorrowedHandle, OwnedHandle,
+    tcp_info::{self, TcpInfo},
+};
 
 /// `SK_MEMINFO_…` of linux/sock_diag.h: nine numbers of `SO_MEMINFO`.
 const MEMINFO_VALUES: usize = 9;
@@ -44,7 +46,7 @@ const OTHER_NAMES: [&str; 4] = [DROPS_NAME, UNREAD_NAME, UNACKNOWLEDGED_NAME, UN
 
 impl LinkReading {
     /// Reads the counters of a descriptor; those that it does not have are absent.
-    pub fn of(descriptor: BorrowedFd<'_>) -> LinkReading {
+    pub fn of(descriptor: BorrowedHandle<'_>) -> LinkReading {
         LinkReading {
             tcp: system::tcp_info(descriptor),
             memory: system::socket_memory(descriptor),
@@ -89,7 +91,7 @@ impl LinkReading {
 }
 
 /// A second descriptor of a link, for reading its counters. The link does not close before it is dropped.
-pub(crate) struct LinkProbe(OwnedFd);
+pub(crate) struct LinkProbe(OwnedHandle);
 
 impl LinkProbe {
     /// `None` if the link has no descriptor that stays its own.
@@ -101,7 +103,7 @@ impl LinkProbe {
 
     /// Reads the counters now: five system calls.
     pub(crate) fn read(&self) -> LinkReading {
-        LinkReading::of(self.0.as_fd())
+        LinkReading::of(self.0.as_handle())
     }
 }
 

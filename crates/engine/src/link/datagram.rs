@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +20,7 @@ use super::serial_line::PortControl;
 use super::socket::{IoDirection, SocketLink};
 use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
-use linkgauge_system::{self as system, Errno};
+use linkgauge_system::{self as system, BorrowedHandle, Errno};
 
 /// Messages from before the link was made, or more than the caller requested; shared by the handles.
 type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -336,7 +335,7 @@ impl Link for DatagramLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.descriptor()
     }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::connect_first::ATTEMPT_DELAY;
@@ -16,7 +15,7 @@ use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkDescriptor, LinkStatus, OpenContext};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_system::{PollFd, PollFlags, poll};
+use linkgauge_system::{BorrowedHandle, PollFd, PollFlags, poll, watch};
 
 /// Opens a link to an address.
 type OpenAddress = Box<dyn Fn(SocketAddr) -> Result<Box<dyn Link>, Fault> + Send>;
@@ -157,7 +156,7 @@ impl FallbackLink {
     fn wait_for_one(&self, left: Duration) -> Option<usize> {
         let descriptors: Vec<_> = self.tried.iter().map(|(_, link)| link.descriptor()).collect();
         let mut polled: Vec<PollFd> =
-            descriptors.iter().flatten().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+            descriptors.iter().flatten().map(|descriptor| watch(descriptor, PollFlags::IN)).collect();
         // After an interrupted call the caller waits again.
         let _ = poll(&mut polled, left);
         polled.iter().position(|socket| !socket.revents().is_empty())
@@ -260,7 +259,7 @@ impl Link for FallbackLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.first().descriptor()
     }
 }

@@ -7,7 +7,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -26,7 +25,7 @@ use super::{
     UnpacedScope, endpoint_caps, fallback, internet,
 };
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
-use linkgauge_system::{self as system, IpFamily};
+use linkgauge_system::{self as system, BorrowedHandle, IpFamily};
 
 /// The transport `icmp` in the list of transports.
 pub(crate) const TRANSPORT: Transport = Transport {
@@ -459,7 +458,7 @@ impl Link for IcmpLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.descriptor()
     }
 }

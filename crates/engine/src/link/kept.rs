@@ -3,9 +3,9 @@
 //! For links with one user at a time, as serial ports: opening one again can reset the device at its end, or takes long.
 //! A party that ends gives its link back; the next one to the same endpoint gets it.
 
+use linkgauge_system::BorrowedHandle;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -167,7 +167,7 @@ impl Link for LentLink {
         self.inner_mut().port_control()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner().descriptor()
     }
 }

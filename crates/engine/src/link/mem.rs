@@ -5,7 +5,7 @@
 //! A wait runs the server and moves the clock to the next event. `shaped` models delay, rate and faults; this
 //! file drops or changes every n-th message or character, and limits the buffer that blocks a sender.
 
-use std::os::fd::BorrowedFd;
+use linkgauge_system::BorrowedHandle;
 use std::time::Duration;
 
 use super::batch::{receive_single, send_first};
@@ -424,7 +424,7 @@ impl Link for MemLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 }

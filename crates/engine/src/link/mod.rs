@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -87,8 +86,8 @@ pub use companion::{companion_datagrams, companion_stream};
 pub use internet::all_interface_facts;
 pub(crate) use internet::requested_traffic_class;
 pub use linkgauge_model::endpoint::DEFAULT_PORT;
-pub(crate) use linkgauge_system::prefetch;
 pub use linkgauge_system::return_freed_buffers;
+pub(crate) use linkgauge_system::{BorrowedHandle, prefetch};
 
 /// All transports, in the order of help and documentation.
 pub static TRANSPORTS: &[Transport] = &[
@@ -286,7 +285,7 @@ impl Caps {
 }
 
 /// The socket or device of a link, for its settings and counters, if it has one for itself.
-pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedFd<'_>> {
+pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedHandle<'_>> {
     match link.caps().descriptor {
         LinkDescriptor::None | LinkDescriptor::Events => None,
         LinkDescriptor::Replaced | LinkDescriptor::Lasting => link.descriptor(),
@@ -494,7 +493,7 @@ pub trait Link: Send {
 
     /// The descriptor that becomes readable on arrival, where the link has one ([`Caps::descriptor`]). It may stay readable
     /// until a receive has found nothing, so try to receive before waiting for it.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>>;
 }
 
 /// Reaction of a listener to the first message of an unknown sender, on links without connections.
@@ -548,7 +547,7 @@ pub trait Listener: Send {
     ) -> Result<(Box<dyn Link>, String), Fault>;
 
     /// The descriptor that becomes readable when a connection arrives, if the listener has one.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Where opening blocks the thread of the party, such a link has no descriptor and keeps a thread.
 
+use linkgauge_system::BorrowedHandle;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::fault::VANISHED;
@@ -178,7 +178,7 @@ impl Link for RedialedLink {
     }
 
     /// Changes with each connection.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.as_ref().filter(|_| self.can_begin)?.descriptor()
     }
 }

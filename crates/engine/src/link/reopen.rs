@@ -3,7 +3,7 @@
 //! A broken link looks closed, whatever error the system reported. Data sent into it is lost, as with every
 //! broken connection. The party decides when to open it again, and how often.
 
-use std::os::fd::BorrowedFd;
+use linkgauge_system::BorrowedHandle;
 use std::time::Duration;
 
 use super::dialer::{OpenResult, PendingOpen};
@@ -184,7 +184,7 @@ impl Link for ReopeningLink {
         self.inner.as_mut()?.port_control()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 }

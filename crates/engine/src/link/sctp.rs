@@ -5,7 +5,6 @@
 //! the data in flight, and the other end can send no more.
 
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -25,7 +24,7 @@ use super::{
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system as system;
+use linkgauge_system::{self as system, BorrowedHandle};
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "sctp",
@@ -222,7 +221,7 @@ impl Link for SctpLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.descriptor()
     }
 }

@@ -3,7 +3,6 @@
 //! The port is opened exclusively, and its state is restored on close.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use linkgauge_model::plan::WaitMode;
 mod device;
 
 use device::Options;
-use linkgauge_system::{self as system, Errno, PollFd, PollFlags, SerialPort, poll};
+use linkgauge_system::{self as system, AsHandle, BorrowedHandle, Errno, PollFlags, SerialPort, poll, watch};
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: serial_line::PORT_SCHEME,
@@ -137,7 +136,7 @@ impl Link for SerialLink {
     }
 
     fn status(&self) -> LinkStatus {
-        let mut port = [PollFd::new(&*self.device, PollFlags::empty())];
+        let mut port = [watch(&*self.device, PollFlags::empty())];
         // Reported without a request: the adapter was unplugged, or the program at a pseudo-terminal has ended.
         let is_hung_up = poll(&mut port, Duration::ZERO).is_ok_and(|ready| ready > 0);
         LinkStatus {
@@ -214,8 +213,8 @@ impl Link for SerialLink {
         Some(self)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.device.as_fd())
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
+        Some(self.device.as_handle())
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Caps, Fault, Framing, Link, prefetch};
 use crate::host::cpu;
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::traffic::WaitMode;
-use linkgauge_system::{EventFlags, EventQueue, Events, PollFd, PollFlags, poll};
+use linkgauge_system::{AsHandle, EventFlags, EventQueue, Events, PollFlags, poll, watch};
 
 /// A party on its link, as a shared thread runs it.
 pub trait Member {
@@ -177,7 +177,7 @@ impl<M: Member> SharedThread<M> {
         let waker = Waker::new()?;
         // Each write is an event, so the counter need not be read.
         events
-            .add(&waker, WAKER_INDEX.into(), EventFlags::IN | EventFlags::ET)
+            .add(waker.as_handle(), WAKER_INDEX.into(), EventFlags::IN | EventFlags::ET)
             .map_err(Fault::system("watch an event descriptor"))?;
         Ok(SharedThread {
             events,
@@ -373,7 +373,7 @@ impl<M: Member> SharedThread<M> {
         }
         if is_short && events.is_empty() {
             // Only now, because one of many busy members is usually ready at once.
-            let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], wait);
+            let _ = poll(&mut [watch(&self.events, PollFlags::IN)], wait);
             if self.events.wait(&mut events, first_wait).is_err() {
                 return;
             }

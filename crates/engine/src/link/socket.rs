@@ -7,7 +7,6 @@
 
 use std::io;
 use std::net::{IpAddr, Shutdown};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -25,7 +24,9 @@ use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::run::MTU_REPORTER_FACT;
 use linkgauge_model::units;
-use linkgauge_system::{self as system, Blocking, DatagramInfo, Errno, IpFamily, PollFd, PollFlags, poll};
+use linkgauge_system::{
+    self as system, AsHandle, Blocking, BorrowedHandle, DatagramInfo, Errno, IpFamily, PollFlags, poll, watch,
+};
 
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
 const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
@@ -335,19 +336,19 @@ impl SocketLink {
 }
 
 /// Waits until the socket is ready, at most `left`. Returns whether it is.
-pub(crate) fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) -> bool {
+pub(crate) fn wait_ready(socket: impl AsHandle, which: IoDirection, left: Duration) -> bool {
     !poll_events(socket, which, left).is_empty()
 }
 
 /// The same; returns its events, or none.
-fn poll_events(socket: impl AsFd, which: IoDirection, left: Duration) -> PollFlags {
+fn poll_events(socket: impl AsHandle, which: IoDirection, left: Duration) -> PollFlags {
     let flags = match which {
         IoDirection::Receive => PollFlags::IN,
         IoDirection::Send => PollFlags::OUT,
     };
     // The following operation reports a failed poll.
-    let socket = socket.as_fd();
-    let mut polled = [PollFd::new(&socket, flags)];
+    let socket = socket.as_handle();
+    let mut polled = [watch(&socket, flags)];
     match poll(&mut polled, left) {
         Ok(1..) => polled[0].revents(),
         _ => PollFlags::empty(),
@@ -419,7 +420,7 @@ impl Link for SocketLink {
         }
         let unacknowledged_bytes =
             if is_acknowledged { system::unacknowledged_bytes(&self.socket) } else { None };
-        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let mut socket = [watch(&self.socket, PollFlags::RDHUP)];
         // Errors and the end of both directions are reported without a request.
         let is_hung_up = poll(&mut socket, Duration::ZERO).is_ok_and(|ready| ready > 0);
         // An error is reported until a call has returned it. After that, unsent bytes have no peer to go to.
@@ -529,8 +530,8 @@ impl Link for SocketLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
+        Some(self.socket.as_handle())
     }
 }
 
@@ -591,8 +592,8 @@ impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketList
         Ok((link, from.unwrap_or_else(|| "unknown".to_owned())))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
+        Some(self.socket.as_handle())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Applies the settings of a socket that a party requests for its link, after the link was opened.
 
-use std::os::fd::BorrowedFd;
+use linkgauge_system::BorrowedHandle;
 use std::time::Duration;
 
 use super::traffic_class::set_traffic_class;
@@ -9,7 +9,7 @@ use linkgauge_model::traffic::SocketSettings;
 use socket2::{SockRef, TcpKeepalive};
 
 /// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
-pub fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
+pub fn limit_unsent_bytes(socket: Option<BorrowedHandle<'_>>, bytes: u32) {
     if let Some(descriptor) = socket {
         let _ = SockRef::from(&descriptor).set_tcp_notsent_lowat(bytes);
     }
@@ -19,7 +19,7 @@ pub fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
 pub(crate) const NO_LIMIT: u32 = 0;
 
 /// Changes the limit of the bytes that a TCP socket holds unsent, if it is `before`; the user may have set another.
-pub(crate) fn change_unsent_limit(socket: Option<BorrowedFd<'_>>, before: u32, bytes: u32) {
+pub(crate) fn change_unsent_limit(socket: Option<BorrowedHandle<'_>>, before: u32, bytes: u32) {
     let socket = socket.as_ref().map(SockRef::from);
     if let Some(socket) =
         socket.filter(|socket| socket.tcp_notsent_lowat().is_ok_and(|limit| limit == before))
@@ -50,7 +50,7 @@ pub(crate) fn keep_alive(link: &dyn Link) {
 /// # Errors
 ///
 /// Fails for a link without a socket of its own, and for a setting that this kind of socket does not have.
-pub fn apply(socket: Option<BorrowedFd<'_>>, settings: &SocketSettings) -> Result<(), Fault> {
+pub fn apply(socket: Option<BorrowedHandle<'_>>, settings: &SocketSettings) -> Result<(), Fault> {
     let Some(descriptor) = socket else {
         return Err(Fault::Unsupported("this link has no socket: leave out the socket options".to_owned()));
     };

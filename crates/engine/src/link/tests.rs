@@ -1,7 +1,7 @@
 //! Links that wrap others keep the state, the counters, the serial port and the batches of the inner link.
 
+use linkgauge_system::BorrowedHandle;
 use std::io::ErrorKind;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ impl Link for StubLink {
         Some(self)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 }

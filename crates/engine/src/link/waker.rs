@@ -1,11 +1,10 @@
 //! Ends the wait of a shared thread, and lets its members look at a state that they share with other threads.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Fault;
-use linkgauge_system::WakeEvent;
+use linkgauge_system::{AsHandle, BorrowedHandle, WakeEvent};
 
 /// Ends the wait of a shared thread from another thread.
 #[derive(Debug, Clone)]
@@ -44,9 +43,9 @@ impl Waker {
     }
 }
 
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.event.as_fd()
+impl AsHandle for Waker {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.0.event.as_handle()
     }
 }
 

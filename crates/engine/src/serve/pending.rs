@@ -7,7 +7,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use super::client_id::{ClientId, ClientQuotas, QuotaSlot, network_of};
 use crate::link::{Fault, Link};
 use linkgauge_model::clock::Time;
-use linkgauge_system::{Errno, EventFlags, EventQueue, Events, peek};
+use linkgauge_system::{BorrowedHandle, Errno, EventFlags, EventQueue, Events, peek};
 
 /// A link without input, and its handler for the first input.
 pub(crate) struct SilentConnection {
@@ -262,12 +261,12 @@ impl PendingConnections {
 }
 
 /// Whether the client has sent something already.
-pub(crate) fn has_input(descriptor: BorrowedFd<'_>) -> bool {
+pub(crate) fn has_input(descriptor: BorrowedHandle<'_>) -> bool {
     matches!(peek(descriptor, &mut [0]), Ok(1..))
 }
 
 /// Whether the client has closed the connection without unread data. Such a connection needs no thread.
-fn is_closed_without_data(descriptor: BorrowedFd) -> bool {
+fn is_closed_without_data(descriptor: BorrowedHandle) -> bool {
     matches!(peek(descriptor, &mut [0]), Ok(0) | Err(Errno::CONNRESET))
 }
 

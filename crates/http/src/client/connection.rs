@@ -1,7 +1,7 @@
 //! One connection of the client: TCP, TLS, HTTP/2, and its requests.
 
+use linkgauge_system::AsHandle;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -149,7 +149,7 @@ impl HttpConnection {
         let socket = socket.map_err(|source| HttpError::Connect { source })?;
         let connected = Clock::System.now();
         socket.set_nodelay(true)?;
-        socket_settings::limit_unsent_bytes(Some(socket.as_fd()), target.unsent_bytes);
+        socket_settings::limit_unsent_bytes(Some(socket.as_handle()), target.unsent_bytes);
         let stream = target.connector.connect(target.name.clone(), socket).await;
         let mut stream = stream.map_err(|source| HttpError::Handshake { source })?;
         stream.get_mut().1.set_buffer_limit(Some(CHUNK_BYTES));

@@ -1,6 +1,5 @@
 //! One connection of the redirector. Each direction has a thread that blocks on its source.
 
-use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::{POLL_INTERVAL, RedirectorEvent, RedirectorState};
 use linkgauge_engine::link::serial_line::{self, Parity, PortControl, PurgeTarget, SerialSettings, StopBits};
 use linkgauge_engine::link::{Fault, Link};
-use linkgauge_system::{Errno, PollFd, PollFlags, PtyPacket, poll};
+use linkgauge_system::{AsHandle, Errno, PollFlags, PtyPacket, poll, watch};
 
 /// Maximum number of bytes in one operation. A pseudo-terminal returns fewer.
 const MAX_CHUNK_BYTES: usize = 16 * 1024;
@@ -82,7 +81,7 @@ impl<'a> RedirectSession<'a> {
     /// Waits for the terminal, for a short time.
     fn wait_for_terminal(&self, flags: PollFlags) {
         // A failed poll also makes the next operation fail.
-        let _ = poll(&mut [PollFd::new(&self.state.pty.master.as_fd(), flags)], POLL_INTERVAL);
+        let _ = poll(&mut [watch(&self.state.pty.master.as_handle(), flags)], POLL_INTERVAL);
     }
 
     /// Applies the settings of the local port to the remote port, once for each change.

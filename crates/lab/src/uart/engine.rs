@@ -18,7 +18,7 @@ use linkgauge_engine::host::cpu;
 use linkgauge_engine::link::serial_line::{FlowControl, SerialSettings, XOFF, XON};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_system::{
-    Errno, EventFlags, EventQueue, Events, PollFd, PollFlags, Pty, PtyPacket, WakeEvent, poll,
+    Errno, EventFlags, EventQueue, Events, PollFlags, Pty, PtyPacket, WakeEvent, poll, watch,
 };
 
 /// A full terminal is tried again after this time, although it should signal free space.
@@ -228,7 +228,7 @@ impl UartEngine {
         let until = Time(due.at.0.saturating_sub(early.as_nanos() as u64));
         if until > now {
             // Not the timeout of the queue, which is in milliseconds on older kernels.
-            match poll(&mut [PollFd::new(&self.events, PollFlags::IN)], until.since(now)) {
+            match poll(&mut [watch(&self.events, PollFlags::IN)], until.since(now)) {
                 Ok(0) => self.early_wake.record_wake(self.clock.now().since(until)),
                 Ok(_) => return self.poll_events(events),
                 Err(Errno::INTR) => return Ok(()),

@@ -1,7 +1,6 @@
 //! Interface between `node_connection` and a connection manager with its socket: messages out, messages in,
 //! and time.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::super::stamps::SendStamps;
@@ -10,7 +9,7 @@ use super::DisconnectReason;
 use super::ethernet_cm::connection::ReceivedMessage;
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{PollFd, poll};
+use linkgauge_system::{BorrowedHandle, PollFd, poll};
 
 /// A received item.
 pub(crate) enum ReceivedItem<'a> {
@@ -51,7 +50,7 @@ pub(crate) trait CarrierControl: Send + Sync {
     fn tick(&self, now: Time) -> Result<Time, DisconnectReason>;
 
     /// Waits until there is input or `wake` is readable, at most `within`.
-    fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool;
+    fn wait_readable(&self, wake: BorrowedHandle<'_>, within: Duration) -> bool;
 
     fn facts(&self, facts: &mut Facts);
 

@@ -1,11 +1,10 @@
 //! A descriptor that shows a waiting thread that there is something to do: for the owner of an endpoint, whose messages arrive
 //! on a connection that it shares, and for the thread that reads such a connection.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use super::super::Fault;
-use linkgauge_system::WakeEvent;
+use linkgauge_system::{AsHandle, BorrowedHandle, WakeEvent};
 
 /// Costs no system call while no thread waits for it, and one each for the first ring and for silencing it.
 #[derive(Debug)]
@@ -75,9 +74,9 @@ impl Doorbell {
     }
 }
 
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+impl AsHandle for Doorbell {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.event.as_handle()
     }
 }
 
@@ -86,10 +85,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use linkgauge_system::{PollFd, PollFlags, poll};
+    use linkgauge_system::{PollFlags, poll, watch};
 
     fn state(bell: &Doorbell) -> (bool, bool) {
-        let mut polled = [PollFd::new(bell, PollFlags::IN | PollFlags::OUT)];
+        let mut polled = [watch(bell, PollFlags::IN | PollFlags::OUT)];
         poll(&mut polled, Duration::ZERO).unwrap();
         let events = polled[0].revents();
         (events.contains(PollFlags::IN), events.contains(PollFlags::OUT))

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use super::ethernet_cm::{MAX_FRAME_BYTES, MacAddress, VERSION};
 use super::{ConnectionRole, DisconnectReason};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{self as system, Blocking, Errno, PollFd, PollFlags};
+use linkgauge_system::{self as system, Blocking, BorrowedHandle, Errno, PollFd, PollFlags, watch};
 
 /// Location of the remote node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,7 +239,7 @@ impl EthernetControl {
 
     /// As [`EthernetControl::wait_ready`], and for frames that another thread received for us.
     fn wait_ready_or_woken(&self, within: Duration) {
-        let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN)];
+        let mut watched = [self.watch_socket(), watch(&self.wake, PollFlags::IN)];
         poll_within(&mut watched, within);
         self.read_stamps_that_woke(&watched[0]);
     }
@@ -262,7 +261,7 @@ impl EthernetControl {
 
     fn watch_socket(&self) -> PollFd<'_> {
         let writable = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
-        PollFd::new(&self.socket, PollFlags::IN | writable)
+        watch(&self.socket, PollFlags::IN | writable)
     }
 }
 
@@ -413,10 +412,10 @@ impl CarrierControl for EthernetControl {
         work.disconnect_reason.clone().map_or(Ok(work.connection.next_due()), Err)
     }
 
-    fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool {
-        let wake = PollFd::from_borrowed_fd(wake, PollFlags::IN);
+    fn wait_readable(&self, wake: BorrowedHandle<'_>, within: Duration) -> bool {
+        let wake = watch(&wake, PollFlags::IN);
         // The writer may receive something.
-        let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN), wake];
+        let mut watched = [self.watch_socket(), watch(&self.wake, PollFlags::IN), wake];
         let is_ready = lock(&self.work).connection.has_messages() || poll_within(&mut watched, within);
         self.read_stamps_that_woke(&watched[0]);
         is_ready

@@ -1,6 +1,6 @@
 //! The link of one local endpoint: its messages on the connection that its node shares.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use linkgauge_system::{AsHandle, BorrowedHandle};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -184,8 +184,8 @@ impl Link for NodeLink {
     }
 
     /// From now on the doorbell rings, until a receive waits by itself.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.handle.connection.start_watching(&self.handle.mailbox, &self.doorbell);
-        Some(self.doorbell.as_fd())
+        Some(self.doorbell.as_handle())
     }
 }

@@ -16,7 +16,7 @@ use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream, tc
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{self as system, PollFd, PollFlags, WakeEvent, poll};
+use linkgauge_system::{self as system, PollFlags, WakeEvent, poll, watch};
 
 /// Maximum number of connected nodes: LINX has one connection for each pair of them.
 const MAX_NODES: usize = 256;
@@ -160,12 +160,10 @@ impl NodeListener {
 
     /// Waits for a node or a client.
     fn wait_for_arrival(&self, left: Duration) {
-        let wake = PollFd::new(&self.arrivals.wake, PollFlags::IN);
+        let wake = watch(&self.arrivals.wake, PollFlags::IN);
         // The next operation reports a failed poll.
         let _ = match &self.acceptor {
-            NodeAcceptor::Stream { socket, .. } => {
-                poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], left)
-            }
+            NodeAcceptor::Stream { socket, .. } => poll(&mut [wake, watch(socket, PollFlags::IN)], left),
             NodeAcceptor::Ethernet { .. } => poll(&mut [wake], left),
         };
         self.arrivals.wake.reset();

@@ -1,6 +1,5 @@
 //! The TCP connection manager on a real socket: TCP between hosts, a Unix socket within one.
 
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::tcp_cm::{
 use super::{ConnectionRole, DisconnectReason};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{Blocking, PollFd, PollFlags, receive};
+use linkgauge_system::{Blocking, BorrowedHandle, PollFlags, receive, watch};
 
 /// Buffer for at least one message while another is in flight; also the limit of one system call.
 const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + MAX_MESSAGE_BYTES);
@@ -236,7 +235,7 @@ impl StreamControl {
 
     /// Waits until the socket has input or has ended.
     fn is_readable(&self, within: Duration) -> bool {
-        poll_within(&mut [PollFd::new(&self.socket, PollFlags::IN)], within)
+        poll_within(&mut [watch(&self.socket, PollFlags::IN)], within)
     }
 
     /// Moves the pending output behind `bytes`; `false` if there is none.
@@ -272,9 +271,9 @@ impl CarrierControl for StreamControl {
         Ok(connection.next_due())
     }
 
-    fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool {
-        let wake = PollFd::from_borrowed_fd(wake, PollFlags::IN);
-        poll_within(&mut [PollFd::new(&self.socket, PollFlags::IN), wake], within)
+    fn wait_readable(&self, wake: BorrowedHandle<'_>, within: Duration) -> bool {
+        let wake = watch(&wake, PollFlags::IN);
+        poll_within(&mut [watch(&self.socket, PollFlags::IN), wake], within)
     }
 
     fn facts(&self, facts: &mut Facts) {
@@ -285,7 +284,7 @@ impl CarrierControl for StreamControl {
 
     fn is_closed_by_remote(&self) -> bool {
         // Errors and the end of both directions are reported as well.
-        poll_within(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Duration::ZERO)
+        poll_within(&mut [watch(&self.socket, PollFlags::RDHUP)], Duration::ZERO)
     }
 
     fn abort(&self) {

@@ -1,6 +1,6 @@
 //! The server's end of a link in memory. It never waits: the network runs the servers.
 
-use std::os::fd::BorrowedFd;
+use linkgauge_system::BorrowedHandle;
 use std::time::Duration;
 
 use super::MemDirection;
@@ -85,7 +85,7 @@ impl Link for ServerEnd<'_> {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 }

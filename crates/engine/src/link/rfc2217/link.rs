@@ -2,7 +2,7 @@
 //!
 //! `rfc2217.rs` opens it.
 
-use std::os::fd::BorrowedFd;
+use linkgauge_system::BorrowedHandle;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -399,7 +399,7 @@ impl Link for PortLink {
         Some(self)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 }

@@ -3,7 +3,7 @@
 //! Wrapped around both links of a relay it shapes both directions. The receiving thread does all the work: it
 //! records each arrival, and delivers it when it is due.
 
-use std::os::fd::BorrowedFd;
+use linkgauge_system::BorrowedHandle;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -359,7 +359,7 @@ impl Link for ShapedLink {
         self.inner.port_control()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         None
     }
 }

@@ -6,7 +6,6 @@
 //! The listener forwards messages that a sender still sends to the name, for example because it is another
 //! program.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenCon
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{self as system, Blocking, Errno};
+use linkgauge_system::{self as system, Blocking, BorrowedHandle, Errno};
 
 /// Accepted senders of a link, shared by its handles.
 enum AcceptedSenders {
@@ -146,7 +145,7 @@ impl Link for TipcDatagramLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.descriptor()
     }
 }

@@ -18,7 +18,6 @@
 //! of this host could send to one. Datagrams of unexpected senders are ignored.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -37,7 +36,7 @@ use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenCon
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{self as system, Blocking, Errno};
+use linkgauge_system::{self as system, Blocking, BorrowedHandle, Errno};
 
 /// Prefix of the abstract names of linkgauge sockets.
 const ABSTRACT_NAME_PREFIX: &[u8] = b"linkgauge.";
@@ -290,7 +289,7 @@ impl Link for UnixDatagramLink {
         None
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.descriptor()
     }
 }

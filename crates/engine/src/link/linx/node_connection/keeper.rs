@@ -3,7 +3,6 @@
 //! The owner of a watched link waits for its doorbell and never reads. While such links get messages, the keeper reads whenever
 //! no other thread does. While they get none, it does not compete with a thread that reads often.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use super::{KEEPER_INTERVAL, NodeConnectionCore, lock};
 use crate::link::Fault;
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{PollFd, PollFlags, poll};
+use linkgauge_system::{AsHandle, PollFlags, poll, watch};
 
 /// How long the keeper leaves reading to a thread that reads often, while watched links get no messages.
 const QUIET_INTERVAL: Duration = Duration::from_millis(10);
@@ -109,7 +108,7 @@ impl NodeConnectionCore {
             is_active |= self.has_rung.load(SeqCst);
             match self.time_for_other_readers(is_idle, is_active) {
                 Some(time) => self.rest(rest.min(time)),
-                None if self.control.wait_readable(self.keeper_bell.as_fd(), rest) => self.read_pending(),
+                None if self.control.wait_readable(self.keeper_bell.as_handle(), rest) => self.read_pending(),
                 None => {}
             }
             self.keeper_bell.silence();
@@ -139,7 +138,7 @@ impl NodeConnectionCore {
     /// Waits until another thread rings.
     fn rest(&self, time: Duration) {
         // An interrupted wait is repeated.
-        let _ = poll(&mut [PollFd::new(&self.keeper_bell, PollFlags::IN)], time);
+        let _ = poll(&mut [watch(&self.keeper_bell, PollFlags::IN)], time);
     }
 
     /// Sends what a full socket did not take. Then the owners of watched links can send again.

@@ -1,0 +1,22 @@
+//! Handles of what the system keeps open: sockets, ports, events.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A handle that is borrowed from its owner.
+pub type BorrowedHandle<'a> = BorrowedFd<'a>;
+
+/// A handle that is closed when it is dropped.
+pub type OwnedHandle = OwnedFd;
+
+/// What has a handle.
+pub trait AsHandle {
+    /// The handle.
+    fn as_handle(&self) -> BorrowedHandle<'_>;
+}
+
+impl<T: AsFd + ?Sized> AsHandle for T {
+    #[inline]
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.as_fd()
+    }
+}
