@@ -1,25 +1,20 @@
 //! Errors of messages that were not delivered, as the network or this host reports them.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::net::IpAddr;
 
-use libc::c_int;
 use rustix::io::Errno;
 
 use crate::ip_family::IpFamily;
-use crate::raw::{ControlBuffer, PlainData, control_value, empty_header, set_option, to_count};
-use crate::stamps;
 
-/// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
-/// next call; or not.
-pub fn set_receive_errors(fd: impl AsFd, family: IpFamily, is_on: bool) -> io::Result<()> {
-    let on = c_int::from(is_on);
-    match family {
-        IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, on),
-        IpFamily::V6 => set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on),
-    }
-}
+#[cfg(not(target_os = "linux"))]
+mod absent;
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[cfg(not(target_os = "linux"))]
+pub use absent::*;
+#[cfg(target_os = "linux")]
+pub use linux::*;
 
 /// An error for a sent message, from the network (ICMP) or from this system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,47 +37,4 @@ impl DeliveryError {
             (IpFamily::V4, Some((3, 4))) | (IpFamily::V6, Some((2, _)))
         )
     }
-}
-
-/// The system's record of an undelivered message, followed by the address of its reporter.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct ExtendedError<A> {
-    error: libc::sock_extended_err,
-    from: A,
-}
-
-// SAFETY: a C structure of integers and of types that consist of them.
-unsafe impl<A: PlainData> PlainData for ExtendedError<A> {}
-
-/// The oldest error of an undelivered message; does not wait.
-pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryError> {
-    let mut control = ControlBuffer::new();
-    let mut header = empty_header();
-    control.attach(&mut header);
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: header and control buffer live through the call and are borrowed for writing; no room for bytes or an
-    // address is given.
-    to_count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
-    let (error, from) = if family == IpFamily::V6 {
-        let record: ExtendedError<libc::sockaddr_in6> =
-            control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
-        let known = c_int::from(record.from.sin6_family) == libc::AF_INET6;
-        (record.error, known.then(|| IpAddr::from(Ipv6Addr::from(record.from.sin6_addr.s6_addr))))
-    } else {
-        let record: ExtendedError<libc::sockaddr_in> =
-            control_value(&header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
-        let known = c_int::from(record.from.sin_family) == libc::AF_INET;
-        (record.error, known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes()))))
-    };
-    if stamps::is_stamp(&error) {
-        return take_delivery_error(fd, family);
-    }
-    let is_icmp = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
-    Some(DeliveryError {
-        family,
-        icmp_type_code: is_icmp.then_some((error.ee_type, error.ee_code)),
-        errno: Errno::from_raw_os_error(error.ee_errno as c_int),
-        from,
-    })
 }

@@ -1,35 +1,16 @@
 //! The current thread: its CPUs, its CPU time, and how exact its timers are.
 
-use std::io;
-use std::num::NonZeroU64;
-
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Binds the current thread, and threads it starts later, to one CPU.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::InvalidInput`] if this process may not use the CPU; or the system refuses.
-pub fn pin_to_cpu(cpu: u32) -> io::Result<()> {
-    if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu as usize);
-    Ok(sched_setaffinity(None, &set)?)
-}
+#[cfg(not(target_os = "linux"))]
+mod absent;
+#[cfg(target_os = "linux")]
+mod linux;
 
-/// The CPUs that the current thread may run on, in ascending order. `None` on kernels built for more CPUs than are known here.
-pub fn current_affinity() -> Option<Vec<u32>> {
-    let set = sched_getaffinity(None).ok()?;
-    Some((0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect())
-}
-
-/// The CPU on which the current thread runs now.
-pub fn current_cpu() -> u32 {
-    rustix::thread::sched_getcpu() as u32
-}
+#[cfg(not(target_os = "linux"))]
+pub use absent::*;
+#[cfg(target_os = "linux")]
+pub use linux::*;
 
 /// CPU time of the current thread so far, in seconds.
 pub fn thread_cpu_seconds() -> f64 {
@@ -44,18 +25,4 @@ pub fn process_cpu_seconds() -> f64 {
 fn clock_seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-/// Maximum delay, in nanoseconds, that the kernel may add to the timers of the current thread to wake the CPU less often.
-pub fn timer_slack_ns() -> Option<u64> {
-    rustix::thread::current_timer_slack().ok()
-}
-
-/// Sets that delay for the current thread and threads it starts later; 0 restores the default (50 µs).
-///
-/// # Errors
-///
-/// The system refuses.
-pub fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
-    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack_ns))?)
 }

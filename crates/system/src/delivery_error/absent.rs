@@ -1,0 +1,18 @@
+//! Errors of messages that were not delivered. This system keeps no records of them: a connected socket reports the last one in its next
+//! call.
+
+use std::io;
+
+use super::DeliveryError;
+use crate::handle::AsHandle;
+use crate::ip_family::IpFamily;
+
+/// Nothing to switch on: the next call reports an error.
+pub fn set_receive_errors(_: impl AsHandle, _family: IpFamily, _is_on: bool) -> io::Result<()> {
+    Ok(())
+}
+
+/// There are no records.
+pub fn take_delivery_error(_: impl AsHandle, _family: IpFamily) -> Option<DeliveryError> {
+    None
+}
