@@ -149,7 +149,7 @@ struct ModbusFlags {
     /// Registers of one request, 1 to 125 [default: 1]
     #[arg(long, value_name = "N", hide_short_help = true)]
     registers: Option<String>,
-    /// tcp or rtu [default: rtu where the rate of a serial line is known, else tcp]
+    /// mbap (Modbus/TCP) or rtu [default: rtu where the rate of a serial line is known, else mbap]
     #[arg(long, value_name = "MODE", hide_short_help = true)]
     mode: Option<String>,
 }

@@ -251,15 +251,15 @@ fn modbus_is_a_protocol() {
     let host = url.trim_start_matches("tcp://");
     let ask = |options: &str| linkgauge(&format!("latency modbus://{host} -n 200 --timeout 20s {options}"));
     let outcome = ask("--registers 10");
-    outcome.got_all_replies(200);
     assert_eq!(outcome.count("corrupt_messages"), 0);
     assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::Value::Null);
+    outcome.got_all_replies(200);
     ask("--rate 500/s").got_all_replies(200);
     ask("--function 8").got_all_replies(200);
     let outcome = ask("--register 99 --warm-up 0");
-    outcome.got_all_replies(200);
     assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::json!({ "2": 200 }));
     assert_eq!(outcome.count("corrupt_messages"), 0);
+    outcome.got_all_replies(200);
 }
 
 #[test]
@@ -270,12 +270,12 @@ fn modbus_rtu_over_tcp_is_a_protocol() {
     };
     for options in ["", "--function 8", "--registers 10"] {
         let outcome = ask(options);
-        outcome.got_all_replies(200);
         assert_eq!(outcome.count("corrupt_messages"), 0, "{options}");
+        outcome.got_all_replies(200);
     }
     let outcome = ask("--register 99 --warm-up 0");
-    outcome.got_all_replies(200);
     assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::json!({ "2": 200 }));
+    outcome.got_all_replies(200);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use linkgauge::lab::uart::{LabUarts, PortWiring, UartOptions};
 
+use crate::client::linkgauge;
 use crate::program::{Running, wait_until};
 use crate::tools::{interpreter, passes};
 
@@ -104,7 +105,7 @@ fn modbus_rtu_of_pymodbus_replies_on_a_serial_line() {
         .spawn()
         .unwrap();
     let _server = Running(child);
-    let terminal = File::open(paths[1]).unwrap();
+    let terminal = File::open(&paths[1]).unwrap();
     wait_until("pymodbus", || {
         (linkgauge::system::line_settings(&terminal).unwrap().baud == 19_200).then_some(())
     });
@@ -116,10 +117,10 @@ fn modbus_rtu_of_pymodbus_replies_on_a_serial_line() {
     };
     for options in ["", "--function 8", "--registers 10"] {
         let outcome = ask(options);
-        outcome.got_all_replies(40);
         assert_eq!(outcome.count("corrupt_messages"), 0, "{options}");
+        outcome.got_all_replies(40);
     }
     let outcome = ask("--register 99");
-    outcome.got_all_replies(40);
     assert_eq!(outcome.case()["effective"]["modbus_exceptions"], serde_json::json!({ "2": 42 }));
+    outcome.got_all_replies(40);
 }

@@ -73,8 +73,8 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
         more += "\nprotocol_options = { send = 'x', until = '\\n' }";
     }
     if protocol == "modbus" {
-        let mode = draw.one_of(&["tcp", "rtu"]);
-        size = if mode == "tcp" { 12 } else { 8 };
+        let mode = draw.one_of(&["mbap", "rtu"]);
+        size = if mode == "mbap" { 12 } else { 8 };
         let function = draw.one_of(&[3, 4, 8]);
         more += &format!("\nprotocol_options = {{ mode = '{mode}', function = {function} }}");
     }

@@ -34,7 +34,10 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
         ("function", "3: read holding registers (default), 4: read input registers, 8: return the data"),
         ("register", "first register that is read, 0 to 65535; default 0"),
         ("registers", "registers of one request, 1 to 125; default 1"),
-        ("mode", "tcp or rtu; default: rtu where the rate of a serial line is known, else tcp"),
+        (
+            "mode",
+            "mbap (Modbus/TCP) or rtu; default: rtu where the rate of a serial line is known, else mbap",
+        ),
         RECONNECT,
     ],
     sizes: &[],
@@ -66,7 +69,8 @@ const FASTEST_COUNTED_BPS: f64 = 19_200.0;
 /// How frames are delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    Tcp,
+    /// The header of Modbus/TCP.
+    Mbap,
     Rtu,
 }
 
@@ -85,13 +89,13 @@ struct ModbusRequest {
 impl ModbusRequest {
     fn parse(options: &ProtocolOptions, caps: &Caps) -> Result<ModbusRequest, CaseError> {
         let mode = match options.get("mode").map(String::as_str) {
-            Some("tcp") => Mode::Tcp,
+            Some("mbap") => Mode::Mbap,
             Some("rtu") => Mode::Rtu,
             None if caps.link_rate.is_some() => Mode::Rtu,
-            None => Mode::Tcp,
+            None => Mode::Mbap,
             Some(other) => {
                 return Err(CaseError::Option(format!(
-                    "protocol modbus: mode '{other}' is unknown: use tcp or rtu"
+                    "protocol modbus: mode '{other}' is unknown: use mbap or rtu"
                 )));
             }
         };
@@ -152,7 +156,7 @@ impl ModbusRequest {
     fn write(&self, number: u16, into: &mut Vec<u8>) {
         let frame = self.frame(number);
         into.clear();
-        if self.mode == Mode::Tcp {
+        if self.mode == Mode::Mbap {
             into.extend_from_slice(&number.to_be_bytes());
             into.extend_from_slice(&[0, 0, 0, frame.len() as u8]);
         }
@@ -165,13 +169,13 @@ impl ModbusRequest {
     /// Bytes of a reply that begins so, or of the part that states its length. `None`: it is not a reply.
     fn reply_bytes(&self, head: &[u8]) -> Option<usize> {
         match (self.mode, head) {
-            (Mode::Tcp, [_, _, protocol_high, protocol_low, high, low, ..]) => {
+            (Mode::Mbap, [_, _, protocol_high, protocol_low, high, low, ..]) => {
                 let frame = usize::from(u16::from_be_bytes([*high, *low]));
                 let is_reply =
                     (*protocol_high, *protocol_low) == (0, 0) && (3..=MAX_FRAME_BYTES).contains(&frame);
                 is_reply.then_some(HEADER_BYTES + frame)
             }
-            (Mode::Tcp, _) => Some(HEADER_BYTES),
+            (Mode::Mbap, _) => Some(HEADER_BYTES),
             (Mode::Rtu, [unit, function, length, ..]) => {
                 let frame = match *function {
                     function if function == self.function | EXCEPTION => 3,
@@ -256,7 +260,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let exceptions = ExceptionCounts::default();
-    let mut mode = Mode::Tcp;
+    let mut mode = Mode::Mbap;
     let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         let request = ModbusRequest::parse(&case.options, &caps)?;
@@ -282,7 +286,7 @@ impl ClientSession for ModbusSession {
     }
 
     fn effective_settings(&self) -> Map<String, Value> {
-        let mode = if self.mode == Mode::Rtu { "rtu" } else { "tcp" };
+        let mode = if self.mode == Mode::Rtu { "rtu" } else { "mbap" };
         let mut settings = Map::from_iter([("modbus_mode".to_owned(), mode.into())]);
         let counts = self.exceptions.lock().unwrap_or_else(PoisonError::into_inner);
         if !counts.is_empty() {
@@ -335,7 +339,7 @@ impl ModbusCodec {
         let is_rtu = self.request.mode == Mode::Rtu;
         let (frame, sequence) = match (is_rtu, self.reply.as_slice()) {
             (true, [frame @ .., low, high]) if crc(frame) == [*low, *high] => (frame, self.awaited.take()),
-            // The reply to this request, as nobody else replies, but changed on its way.
+            // The reply to this request, because only one device replies, but changed on its way.
             (true, _) => (&[][..], self.awaited.take()),
             (false, [high, low, _, _, _, _, frame @ ..]) => {
                 let distance = u16::from_be_bytes([*high, *low]).wrapping_sub(first_waiting as u16) as i16;

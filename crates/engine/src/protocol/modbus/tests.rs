@@ -31,8 +31,8 @@ fn frames_are_those_of_the_guides() {
     assert_eq!(tcp.encode_request(0x1_0007), bytes("0007 0000 0006 01 04 0063 0002"));
     let mut rtu = codec(&[("mode", "rtu")], Framing::Stream);
     assert_eq!(rtu.encode_request(0), bytes("01 03 00 00 00 01 84 0A"));
-    let mut loop_back = codec(&[("mode", "rtu"), ("function", "8"), ("unit", "17")], Framing::Stream);
-    assert_eq!(loop_back.encode_request(0xA537)[..6], bytes("11 08 0000 A537"));
+    let mut returned = codec(&[("mode", "rtu"), ("function", "8"), ("unit", "17")], Framing::Stream);
+    assert_eq!(returned.encode_request(0xA537)[..6], bytes("11 08 0000 A537"));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn option_errors_are_reported_before_opening_a_link() {
     protocol modbus: function '6' is not supported: use 3, 4 or 8
     protocol modbus: function 8 has no register: leave it out, or use function 3 or 4
     protocol modbus: registers '126' is not possible: use 1 to 125
-    protocol modbus: mode 'ascii' is unknown: use tcp or rtu
+    protocol modbus: mode 'ascii' is unknown: use mbap or rtu
     protocol modbus: a request has 12 bytes, not 100: leave out the size; registers sets that of the reply
     ");
 }
