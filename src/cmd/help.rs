@@ -241,6 +241,13 @@ static EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "lab router",
+        &[
+            ("lab router --rate 2:10Mbit/s --queue 2:64Ki", "link 2 is the bottleneck"),
+            ("lab router --routers 5 --silent 2 --mtu 4:1400", "a silent router, a smaller MTU"),
+        ],
+    ),
+    (
         "lab shaper",
         &[
             (

@@ -5,6 +5,7 @@ pub mod like;
 mod logger;
 mod messages;
 mod redirect;
+mod router;
 mod shaper;
 mod trouble;
 mod uart;
@@ -15,7 +16,7 @@ use clap::{Args, Subcommand};
 
 use super::Status;
 
-/// Emulate serial ports, slow links, device servers, data loggers and guests
+/// Emulate serial ports, slow links, routers, device servers, data loggers and guests
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Flags {
@@ -31,6 +32,7 @@ enum LabCommand {
     Uart(uart::Flags),
     DeviceServer(device_server::Flags),
     Redirect(redirect::Flags),
+    Router(router::Flags),
     Shaper(Box<shaper::Flags>),
     Trouble(trouble::Flags),
     Logger(logger::Flags),
@@ -44,6 +46,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         LabCommand::Uart(flags) => uart::run(flags),
         LabCommand::DeviceServer(flags) => device_server::run(flags),
         LabCommand::Redirect(flags) => redirect::run(flags),
+        LabCommand::Router(flags) => router::run(flags),
         LabCommand::Shaper(flags) => shaper::run(*flags),
         LabCommand::Trouble(flags) => trouble::run(flags),
         LabCommand::Logger(flags) => logger::run(flags),

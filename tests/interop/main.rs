@@ -39,6 +39,7 @@ mod python;
 mod reachability;
 mod redirect;
 mod rfc2217;
+mod router;
 mod ser2net;
 mod services;
 mod shaper;

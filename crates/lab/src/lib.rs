@@ -21,6 +21,7 @@ pub mod messages;
 pub mod netem;
 pub mod packing;
 pub mod redirect;
+pub mod router;
 pub mod shaper;
 pub mod trouble;
 pub mod uart;
