@@ -88,7 +88,7 @@ Exit status: 0 success; 1 threshold failed or regression found; 2 measurement in
 enum Command {
     Demo(demo::Flags),
     #[command(visible_alias = "ping")]
-    Latency(latency::Flags),
+    Latency(Box<latency::Flags>),
     Throughput(throughput::Flags),
     #[command(visible_alias = "rpm")]
     Responsiveness(responsiveness::Flags),
@@ -212,7 +212,7 @@ pub fn main() -> ExitCode {
     }
     let ended = match cli.command {
         Command::Demo(flags) => demo::run(flags),
-        Command::Latency(flags) => latency::run(flags, has_typed("ping")),
+        Command::Latency(flags) => latency::run(*flags, has_typed("ping")),
         Command::Throughput(flags) => throughput::run(flags),
         Command::Responsiveness(flags) => responsiveness::run(flags),
         Command::Download(flags) => download::run(flags),
