@@ -34,7 +34,8 @@ fn defined_types(code: &str) -> impl Iterator<Item = &str> {
 fn a_type_name_has_one_meaning() {
     let mut definitions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let sources = product_sources();
-    for source in &sources {
+    // The types of a system without a facility have the names of the others (crates/system).
+    for source in sources.iter().filter(|source| !source.path.ends_with("/absent.rs")) {
         for name in defined_types(source.product()) {
             definitions.entry(name.to_owned()).or_default().push(source.path.clone());
         }
