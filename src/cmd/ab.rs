@@ -97,6 +97,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     let sides = [RunGroup { name: &flags.a, runs: &[a] }, RunGroup { name: &flags.b, runs: &[b] }];
     let format = if flags.compare_json { ComparisonFormat::Json } else { ComparisonFormat::Text };
     let html = flags.compare_html.as_deref();
+    if ended == Status::Interrupted {
+        print_error("interrupted: what was measured until then is compared");
+    }
     let compared = flags.comparison.compare(sides, Pairing::Interleaved, format, html);
     finish_all([events, written])?;
     match (ended, compared) {

@@ -68,6 +68,16 @@ fn a_server_that_ends_after_some_connections_is_named() {
 }
 
 #[test]
+fn a_server_that_takes_no_more_connections_is_no_complete_measurement() {
+    // Its queue fills: then the packets of the next connections are dropped.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    let ended = run(&["connect", &url, "-t", "2s", "--timeout", "400ms", "--warm-up", "0"]);
+    assert_eq!(ended.status, Some(2), "{}", ended.stdout);
+    assert!(ended.stdout.contains("stopped early"), "{}", ended.stdout);
+}
+
+#[test]
 fn the_first_line_has_the_time_and_the_rate() {
     let server = serve(ServerLimits::default(), None);
     let url = server.endpoints()[0].as_str();

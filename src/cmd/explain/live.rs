@@ -89,6 +89,9 @@ pub trait LinkExplanation: Serialize {
     /// The user interrupted before all was tested.
     fn is_interrupted(&self) -> bool;
 
+    /// Why the link was lost before all was tested.
+    fn lost_link(&self) -> Option<&str>;
+
     /// Writes it for a terminal.
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()>;
 
@@ -101,6 +104,10 @@ pub trait LinkExplanation: Serialize {
 impl LinkExplanation for Explanation {
     fn is_interrupted(&self) -> bool {
         self.interrupted
+    }
+
+    fn lost_link(&self) -> Option<&str> {
+        self.lost_link.as_deref()
     }
 
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
@@ -154,6 +161,9 @@ pub fn explain_each<T: LinkExplanation>(
         }
         Some(error) => Err(error.into()),
         None if explained.iter().any(T::is_interrupted) => Ok(Status::Interrupted),
+        None if explained.iter().any(|explanation| explanation.lost_link().is_some()) => {
+            Ok(Status::Incomplete)
+        }
         None => Ok(Status::Complete),
     }
 }

@@ -71,6 +71,10 @@ impl LinkExplanation for RateExplanation {
         self.interrupted
     }
 
+    fn lost_link(&self) -> Option<&str> {
+        None
+    }
+
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
         report::write_rate_explanation(self, options, out)
     }

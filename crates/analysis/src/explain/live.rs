@@ -255,6 +255,9 @@ pub struct Explanation {
     pub elapsed_ns: u64,
     /// The user interrupted before all was tested.
     pub interrupted: bool,
+    /// Why the link was lost before all was tested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_link: Option<String>,
     /// The link, as typed.
     pub endpoint: String,
     /// What the remote spoke.
@@ -315,9 +318,9 @@ pub fn explain_live(
     let mut suspects = findings::suspects(&screen, &target, &allowed);
     let random = &mut SplitMix64::new(options.seed);
     let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
-    let (mut is_interrupted, pairs) = proving.prove(&mut suspects, random)?;
+    let Proved { mut is_interrupted, lost, pairs } = proving.prove(&mut suspects, random)?;
     findings::use_cost_of_bytes(&mut suspects, &screen, &target, &allowed);
-    let combined = match is_interrupted {
+    let combined = match is_interrupted || lost.is_some() {
         true => None,
         false => {
             is_interrupted = proving.measure_doses(&mut suspects, &target, random)?;
@@ -335,6 +338,7 @@ pub fn explain_live(
         started,
         elapsed_ns: dialer.now().since(began).as_nanos() as u64,
         interrupted: is_interrupted,
+        lost_link: lost,
         endpoint: options.endpoint.to_string(),
         protocol: screen.closed.result.protocol.clone(),
         message_bytes,
@@ -383,6 +387,15 @@ fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), Liv
     }
 }
 
+/// How the tests of the suspects ended.
+struct Proved {
+    is_interrupted: bool,
+    /// Why the link was lost.
+    lost: Option<String>,
+    /// Pairs of each.
+    pairs: u32,
+}
+
 /// The proofs of the suspects.
 struct Proving<'a> {
     runner: &'a BlockRunner,
@@ -401,8 +414,8 @@ impl Proving<'_> {
         left.clamp(planned.mul_f64(0.5), planned)
     }
 
-    /// Tests the suspects, and returns whether the user interrupted, and the number of pairs of each.
-    fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<(bool, u32), LiveError> {
+    /// Tests the suspects.
+    fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<Proved, LiveError> {
         let time = self.time_for(PROVE_SHARE, 1.0 - COMBINED_SHARE);
         let median = self.screen.request_time();
         let most = MAX_SUSPECTS.min(prove::trials_that_fit(time, median));
@@ -419,16 +432,17 @@ impl Proving<'_> {
         let trials: Vec<Trial> = suspects.iter().filter_map(|suspect| suspect.trial.clone()).collect();
         let name = format!("testing {}", format_plural(trials.len() as u64, "cause"));
         if trials.is_empty() {
-            return Ok((false, 0));
+            return Ok(Proved { is_interrupted: false, lost: None, pairs: 0 });
         }
         let report =
             |share: f64| (self.progress)(&name, 1.0 - PROVE_SHARE - COMBINED_SHARE + PROVE_SHARE * share);
         let sequence = prove::measure(self.runner, &trials, (time, median), random, &report)?;
         let mut proofs = sequence.proofs(&trials, self.screen.closed.result.message_bytes).into_iter();
         for suspect in suspects.iter_mut().filter(|suspect| suspect.trial.is_some()) {
-            suspect.set_proof(proofs.next());
+            suspect.set_proof(proofs.next(), sequence.lost.is_some());
         }
-        Ok((sequence.is_interrupted, sequence.rounds() as u32))
+        let pairs = sequence.rounds() as u32;
+        Ok(Proved { is_interrupted: sequence.is_interrupted, lost: sequence.lost, pairs })
     }
 
     /// Measures how the round trip follows the values of proved settings. Returns whether the user interrupted.
@@ -468,7 +482,7 @@ impl Proving<'_> {
             |share: f64| (self.progress)("testing them together", 1.0 - COMBINED_SHARE * (1.0 - share));
         let sequence = prove::measure(self.runner, &all, (time, median), random, &report)?;
         let proof = sequence.proofs(&all, self.screen.closed.result.message_bytes).swap_remove(0);
-        Ok((!sequence.is_interrupted).then(|| CombinedEffect {
+        Ok((!sequence.is_interrupted && sequence.lost.is_none()).then(|| CombinedEffect {
             cost_ns: proof.cost_ns,
             cost_interval_ns: proof.cost_interval_ns,
             interaction_ns: proof.cost_ns - costs.iter().sum::<f64>(),

@@ -231,12 +231,18 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
             brief_time(combined.interaction_ns.abs())
         ));
     }
-    if (1..explanation.planned_pairs).contains(&explanation.pairs) && !explanation.interrupted {
+    if (1..explanation.planned_pairs).contains(&explanation.pairs)
+        && !explanation.interrupted
+        && explanation.lost_link.is_none()
+    {
         notes.push(format!(
             "{} of {} pairs of each test fitted into the time, because this host or the server was slower than expected: \
              the intervals are wider. Try a longer --time.",
             explanation.pairs, explanation.planned_pairs
         ));
+    }
+    if let Some(reason) = &explanation.lost_link {
+        notes.push(format!("Stopped early, not all causes were tested: {reason}"));
     }
     if explanation.interrupted {
         notes.push("Interrupted: not all causes were tested.".to_owned());
@@ -310,6 +316,7 @@ mod tests {
             started: jiff::Timestamp::UNIX_EPOCH,
             elapsed_ns: 58_200_000_000,
             interrupted: false,
+            lost_link: None,
             endpoint: "tcp://192.0.2.7:7333".to_owned(),
             protocol: "echo".to_owned(),
             message_bytes: 64,

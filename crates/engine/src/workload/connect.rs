@@ -68,6 +68,7 @@ pub(crate) struct Connector {
     opening: Option<PendingConnection>,
     next_sequence: u64,
     silence: FinalSilence,
+    last_opened: Option<Time>,
     timeout: Duration,
 }
 
@@ -86,6 +87,7 @@ impl Connector {
             opening: None,
             next_sequence: 0,
             silence: FinalSilence::default(),
+            last_opened: None,
             timeout: load.timeout,
         }
     }
@@ -105,6 +107,7 @@ impl Connector {
         self.recorder.counts.late_sends += u64::from(held_up);
         if ended.is_open {
             self.silence.on_reply();
+            self.last_opened = Some(now);
             self.recorder.record_reply(Sample { sequence, intended, sent: began, received: now }, 0);
         } else {
             self.silence.on_loss();
@@ -128,7 +131,8 @@ impl Party for Connector {
         self.is_first_measured |= begins;
         if phase == Phase::Finished {
             self.recorder.counts.missed_sends += self.schedule.take_overdue(self.phases.time_limit(), now);
-            let is_lost = self.silence.shows_lost_server(&self.recorder, self.timeout, now);
+            let counts = &self.recorder.counts;
+            let is_lost = self.silence.shows_lost_server(counts, self.last_opened, self.timeout, now);
             return if is_lost { Step::Fail(Fault::TimedOut) } else { Step::Done };
         }
         if let Some(step) = self.redial.give_up() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use linkgauge_model::clock::Time;
-use linkgauge_model::sample::Recorder;
+use linkgauge_model::sample::Counts;
 
 /// Requests without a reply at the end, at least, and the least time without one beside the timeout.
 const MIN_LOST: u64 = 3;
@@ -27,10 +27,15 @@ impl FinalSilence {
         self.lost += 1;
     }
 
-    /// Whether nothing has replied any more for so long before the end that the server or the link was lost.
-    pub(crate) fn shows_lost_server(&self, recorder: &Recorder, timeout: Duration, now: Time) -> bool {
-        let Some(last) = recorder.last_instant else { return false };
-        let counts = &recorder.counts;
+    /// Whether nothing has replied any more for so long before the end that the server or the link was lost. `last`: the last reply.
+    pub(crate) fn shows_lost_server(
+        &self,
+        counts: &Counts,
+        last: Option<Time>,
+        timeout: Duration,
+        now: Time,
+    ) -> bool {
+        let Some(last) = last else { return false };
         let before = counts.sent.saturating_sub(self.lost).max(1);
         let usual = counts.lost.saturating_sub(self.lost) as f64 / before as f64;
         self.lost >= MIN_LOST
@@ -42,22 +47,18 @@ impl FinalSilence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linkgauge_model::sample::{RecordedTimes, Sample};
 
     #[test]
     fn a_lossy_link_is_not_a_lost_server() {
         let shows = |sent: u64, lost: u64, at_end: u64, seconds: u64| {
-            let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Default::default(), None);
             let instant = Time(1_000_000_000);
-            recorder
-                .record_reply(Sample { sequence: 0, intended: instant, sent: instant, received: instant }, 1);
-            (recorder.counts.sent, recorder.counts.lost) = (sent, lost + at_end);
+            let counts = Counts { sent, lost: lost + at_end, ..Counts::default() };
             let mut silence = FinalSilence::default();
             silence.on_loss();
             silence.on_reply();
             (0..at_end).for_each(|_| silence.on_loss());
             let now = instant + Duration::from_secs(seconds);
-            silence.shows_lost_server(&recorder, Duration::from_secs(1), now)
+            silence.shows_lost_server(&counts, Some(instant), Duration::from_secs(1), now)
         };
         assert!(shows(300, 0, 226, 4) && shows(6, 0, 4, 4) && shows(100, 5, 3, 2));
         assert!(!shows(300, 0, 226, 1), "too short");

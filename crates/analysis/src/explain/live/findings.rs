@@ -92,8 +92,8 @@ impl Suspect {
         Some((dose, proof))
     }
 
-    /// Adds the outcome of the test. Without a single pair the setting was refused, as by a driver that lacks it.
-    pub(super) fn set_proof(&mut self, proof: Option<Proof>) {
+    /// Adds the outcome of the test. Without a single pair the setting was refused, as by a driver that lacks it, or the link was lost.
+    pub(super) fn set_proof(&mut self, proof: Option<Proof>, is_link_lost: bool) {
         self.proof = proof.filter(|proof| !proof.pairs.is_empty());
         if let (Some(Trial::TailSwitch(_)), Some(proof)) = (&self.trial, &mut self.proof)
             && proof.outcome == TrialOutcome::RuledOut
@@ -104,7 +104,10 @@ impl Suspect {
         if self.proof.is_none() {
             let changes = self.trial.take().map_or_else(Vec::new, |trial| trial.changes(0));
             let names: Vec<String> = changes.iter().map(Change::describe).collect();
-            self.why_untested = format!("this link refuses {}", names.join(", "));
+            self.why_untested = match is_link_lost {
+                true => "the link was lost before".to_owned(),
+                false => format!("this link refuses {}", names.join(", ")),
+            };
         }
     }
 

@@ -132,6 +132,8 @@ pub(super) struct Sequence {
     trials: Vec<Vec<BlockTimes>>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,
+    /// Why the link was lost meanwhile.
+    pub(super) lost: Option<String>,
 }
 
 /// Time that a block needs at least for requests of this length.
@@ -151,6 +153,9 @@ pub(super) fn time_for(trials: usize, median: Duration) -> Duration {
     shortest_block(median).saturating_mul((ROUNDS * (trials + 1)) as u32)
 }
 
+/// A trial that failed this often is refused by the link.
+const MAX_FAILURES: u32 = 2;
+
 /// Measures all trials in rounds. Calls `progress` with the share of the rounds before each. Where blocks take longer than
 /// planned, as on a busy host, the next ones become shorter, and the last rounds are left out.
 pub(super) fn measure(
@@ -160,8 +165,13 @@ pub(super) fn measure(
     random: &mut SplitMix64,
     progress: &dyn Fn(f64),
 ) -> Result<Sequence, LiveError> {
-    let mut sequence =
-        Sequence { baseline: Vec::new(), trials: vec![Vec::new(); trials.len()], is_interrupted: false };
+    let mut sequence = Sequence {
+        baseline: Vec::new(),
+        trials: vec![Vec::new(); trials.len()],
+        is_interrupted: false,
+        lost: None,
+    };
+    let mut failures = vec![0; trials.len() + 1];
     let (began, mut setup) = (runner.dialer.now(), BLOCK_SETUP);
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
@@ -175,16 +185,28 @@ pub(super) fn measure(
         // Index 0 is the baseline.
         let mut times = vec![BlockTimes::FAILED; trials.len() + 1];
         for index in shuffled(trials.len() + 1, random) {
+            if failures[index] == MAX_FAILURES {
+                continue;
+            }
             let changes = index.checked_sub(1).map(|trial| trials[trial].changes(round)).unwrap_or_default();
-            match runner.run(&changes, block) {
-                Ok(block) => times[index] = BlockTimes::of(&block),
+            // A setting that cannot be changed fails alone, a lost link without it as well.
+            let measured = runner.run(&changes, block).map(Some).or_else(|error| match error {
+                LiveError::Interrupted => Err(error),
+                _ => {
+                    failures[index] += 1;
+                    runner.run(&[], block).map(|baseline| (index == 0).then_some(baseline))
+                }
+            });
+            match measured {
+                Ok(block) => times[index] = block.as_ref().map_or(BlockTimes::FAILED, BlockTimes::of),
                 Err(LiveError::Interrupted) => {
                     sequence.is_interrupted = true;
                     return Ok(sequence);
                 }
-                // A setting that cannot be changed fails alone; without the baseline nothing can be compared.
-                Err(error) if index == 0 => return Err(error),
-                Err(_) => {}
+                Err(error) => {
+                    sequence.lost = Some(error.to_string());
+                    return Ok(sequence);
+                }
             }
         }
         sequence.baseline.push(times[0]);
@@ -369,6 +391,7 @@ mod tests {
             baseline: (0..10).map(|round| times(2e6 + noise(round))).collect(),
             trials: vec![(0..10).map(|round| times(1.1e6 + noise(round + 3))).collect(); 2],
             is_interrupted: false,
+            lost: None,
         };
         let trials = [Trial::TailSwitch(Vec::new()), Trial::Switch(Vec::new())];
         let proofs = sequence.proofs(&trials, 64);

@@ -12,6 +12,7 @@ use linkgauge_engine::host::cpu::{self, CpuTicks};
 use linkgauge_engine::link::UnpacedScope;
 use linkgauge_model::plan::Pacing;
 use linkgauge_model::stats;
+use linkgauge_model::units::{format_nanoseconds, format_plural};
 
 /// Share of the budget for round trips without a pause, and for those after pauses.
 const CLOSED_SHARE: f64 = 0.05;
@@ -88,7 +89,15 @@ impl Screen {
         };
         let pacing = Pacing::ThinkTime { mean_seconds: mean_pause.as_secs_f64(), seed };
         let ticks = CpuTicks::of_each();
-        let paused = runner.run_watched(BlockPlan { pacing, count: 10_000, time, warm_up: 1 })?;
+        let paused = runner.run_watched(BlockPlan { pacing, count: 10_000, time, warm_up: 1 });
+        let paused = paused.map_err(|error| match error {
+            LiveError::Measurement(reason) => LiveError::Measurement(format!(
+                "{reason}. Before, {} took {} (median)",
+                format_plural(closed.samples.len() as u64, "round trip"),
+                format_nanoseconds(stats::median(&closed.latencies_ns()).unwrap_or(0.0))
+            )),
+            error => error,
+        })?;
         let quiet_cpu = quiet_cpu(&ticks, &CpuTicks::of_each());
         let least_gap = if is_limited { LIMITED_MEAN_PAUSE } else { Duration::ZERO };
         Ok(Screen { closed, paused, mean_pause, quiet_cpu, least_gap })

@@ -336,8 +336,10 @@ impl Pinger {
     /// All requests have a reply or are lost.
     fn last_step(&mut self, now: Time) -> Step<'_> {
         self.record_pending();
-        let silence = self.silence.as_ref();
-        match silence.is_some_and(|silence| silence.shows_lost_server(&self.recorder, self.timeout, now)) {
+        let Recorder { counts, last_instant, .. } = &self.recorder;
+        let shows_lost =
+            |silence: &FinalSilence| silence.shows_lost_server(counts, *last_instant, self.timeout, now);
+        match self.silence.as_ref().is_some_and(shows_lost) {
             true => Step::Fail(Fault::TimedOut),
             false => Step::Done,
         }
