@@ -127,7 +127,8 @@ fn every_protocol_works_at_its_documented_ports() {
             "sockperf",
             "iperf3",
             "iperf2",
-            "netio"
+            "netio",
+            "device"
         ]
     );
     std::thread::scope(|scope| {
