@@ -1,8 +1,9 @@
 //! `connect`: the time to open connections, and how many open in a second.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use linkgauge::protocol::ServerLimits;
+use socket2::{Domain, Socket, Type};
 
 use crate::program::run;
 use crate::server::{measure, serve};
@@ -69,9 +70,11 @@ fn a_server_that_ends_after_some_connections_is_named() {
 
 #[test]
 fn a_server_that_takes_no_more_connections_is_no_complete_measurement() {
-    // Its queue fills: then the packets of the next connections are dropped.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    // Its queue of one is full soon: then the packets of the next connections are dropped.
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(1).unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap().as_socket().unwrap());
     let ended = run(&["connect", &url, "-t", "2s", "--timeout", "400ms", "--warm-up", "0"]);
     assert_eq!(ended.status, Some(2), "{}", ended.stdout);
     assert!(ended.stdout.contains("stopped early"), "{}", ended.stdout);

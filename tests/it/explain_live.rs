@@ -1,5 +1,6 @@
 //! `explain URL`: causes that the lab plants on purpose are named, and links without a cause are not accused.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
@@ -195,6 +196,25 @@ fn a_link_that_cannot_be_measured_is_an_error() {
     let too_large = LiveOptions { message_bytes: Some(100_000_000), ..live };
     let too_large = LiveOptions { endpoint: "udp://127.0.0.1:9".parse().unwrap(), ..too_large };
     assert!(matches!(explain_live(&too_large, &dialer, &|_, _| {}), Err(LiveError::InvalidCase(_))));
+}
+
+#[test]
+fn a_server_that_ends_during_the_tests_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    // One connection for each kind of round trips, and one for the first test.
+    let server = std::thread::spawn(move || {
+        for stream in listener.incoming().take(3) {
+            let mut stream = stream.unwrap();
+            let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+        }
+    });
+    let ended = run(&["explain", &url, "--protocol", "echo", "--time", "3s"]);
+    server.join().unwrap();
+    assert_eq!(ended.status, Some(2), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("connection refused"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("Stopped early, not all causes were tested"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("refuses") && !ended.stdout.contains("slower than"), "{}", ended.stdout);
 }
 
 #[test]

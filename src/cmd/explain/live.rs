@@ -154,6 +154,7 @@ pub fn explain_each<T: LinkExplanation>(
     if !explained.is_empty() {
         write(flags, &explained)?;
     }
+    explained.iter().filter_map(T::lost_link).for_each(print_error);
     match failure {
         Some(error @ LiveError::Interrupted) => {
             print_error(&error.to_string());

@@ -102,12 +102,9 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     let length = u32::try_from(length).map_err(|_| {
         CaseError::MessageSize(format!("protocol ask: a request of {length} bytes is too long"))
     })?;
-    if let Some(request_bytes) = case.message_bytes.filter(|&bytes| bytes != length) {
-        return Err(CaseError::MessageSize(format!(
-            "protocol ask: the size is the request's ({length} bytes), not {request_bytes}: leave it out"
-        )));
-    }
-    case.message_bytes = Some(length);
+    case.fix_message_bytes(length, |other| {
+        format!("protocol ask: the size is the request's ({length} bytes), not {other}: leave it out")
+    })?;
     case.read_reconnect_option(caps)
 }
 

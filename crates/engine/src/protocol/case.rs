@@ -108,6 +108,22 @@ impl CaseDraft {
         }
     }
 
+    /// Sets the message size that the options of the protocol determine.
+    ///
+    /// # Errors
+    ///
+    /// The plan has another one; `refusal` makes the text.
+    pub(super) fn fix_message_bytes(
+        &mut self,
+        bytes: u32,
+        refusal: impl FnOnce(u32) -> String,
+    ) -> Result<(), CaseError> {
+        match self.message_bytes.replace(bytes) {
+            Some(other) if other != bytes => Err(CaseError::MessageSize(refusal(other))),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the option [`RECONNECT_OPTION`].
     ///
     /// # Errors

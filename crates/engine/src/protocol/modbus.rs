@@ -249,12 +249,9 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     let mut request = Vec::new();
     ModbusRequest::parse(&case.options, caps)?.write(0, &mut request);
     let length = request.len() as u32;
-    if let Some(bytes) = case.message_bytes.filter(|&bytes| bytes != length) {
-        return Err(CaseError::MessageSize(format!(
-            "protocol modbus: a request has {length} bytes, not {bytes}: leave out the size; registers sets that of the reply"
-        )));
-    }
-    case.message_bytes = Some(length);
+    case.fix_message_bytes(length, |other| {
+        format!("protocol modbus: a request has {length} bytes, not {other}: leave out the size; registers sets that of the reply")
+    })?;
     case.read_reconnect_option(caps)
 }
 

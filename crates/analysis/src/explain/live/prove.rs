@@ -153,7 +153,7 @@ pub(super) fn time_for(trials: usize, median: Duration) -> Duration {
     shortest_block(median).saturating_mul((ROUNDS * (trials + 1)) as u32)
 }
 
-/// A trial that failed this often is refused by the link.
+/// A trial that failed this often in a row is refused by the link.
 const MAX_FAILURES: u32 = 2;
 
 /// Measures all trials in rounds. Calls `progress` with the share of the rounds before each. Where blocks take longer than
@@ -171,7 +171,7 @@ pub(super) fn measure(
         is_interrupted: false,
         lost: None,
     };
-    let mut failures = vec![0; trials.len() + 1];
+    let mut failures = vec![0; trials.len()];
     let (began, mut setup) = (runner.dialer.now(), BLOCK_SETUP);
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
@@ -185,20 +185,22 @@ pub(super) fn measure(
         // Index 0 is the baseline.
         let mut times = vec![BlockTimes::FAILED; trials.len() + 1];
         for index in shuffled(trials.len() + 1, random) {
-            if failures[index] == MAX_FAILURES {
+            let trial = index.checked_sub(1);
+            if trial.is_some_and(|trial| failures[trial] == MAX_FAILURES) {
                 continue;
             }
-            let changes = index.checked_sub(1).map(|trial| trials[trial].changes(round)).unwrap_or_default();
+            let changes = trial.map(|trial| trials[trial].changes(round)).unwrap_or_default();
+            let measured = runner.run(&changes, block);
+            if let Some(trial) = trial {
+                failures[trial] = if measured.is_ok() { 0 } else { failures[trial] + 1 };
+            }
             // A setting that cannot be changed fails alone, a lost link without it as well.
-            let measured = runner.run(&changes, block).map(Some).or_else(|error| match error {
+            let measured = measured.map(|block| (index, block)).or_else(|error| match error {
                 LiveError::Interrupted => Err(error),
-                _ => {
-                    failures[index] += 1;
-                    runner.run(&[], block).map(|baseline| (index == 0).then_some(baseline))
-                }
+                _ => runner.run(&[], block).map(|baseline| (0, baseline)),
             });
             match measured {
-                Ok(block) => times[index] = block.as_ref().map_or(BlockTimes::FAILED, BlockTimes::of),
+                Ok((measured, block)) => times[measured] = BlockTimes::of(&block),
                 Err(LiveError::Interrupted) => {
                     sequence.is_interrupted = true;
                     return Ok(sequence);
