@@ -46,7 +46,8 @@ fn on_the_board(options: &str, script: &str) -> String {
         until [ $(grep -c redirected ports) = 3 ]; do kill -0 $board; sleep 0.05; done
         set -- $(sed -n 's/.* to \\([^ ]*\\) .*/\\1/p' ports)
         until $LG latency udp://10.0.2.15:7 --protocol echo -n 1 --warm-up 0 --timeout 1s -q; do kill -0 $board; done
-        json='-q --json -'
+        # A reply that is late because this host is busy is not lost.
+        json='--timeout 10s -q --json -'
         {script}",
         folder = directory.path().display(),
         image = IMAGE.display(),
