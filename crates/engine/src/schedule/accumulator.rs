@@ -299,7 +299,7 @@ impl CaseAccumulator {
     /// Adds to the last repetition what its load added to the round trips of its probe.
     fn record_added_latency(&mut self, flows: &[FlowResult]) {
         let Some(probe) = merged_recorder(flows, FlowRole::Probe) else { return };
-        let added = self.idle.added(Some(&probe.latency_figures(&self.case.late_limits)));
+        let added = self.idle.added(Some(&probe.latency_figures(&self.case.late_limits)), &[]);
         if let Some(part) = self.repetitions.last_mut() {
             part.figures.added_latency = added;
         }
@@ -363,7 +363,8 @@ impl CaseAccumulator {
             forget_rates_of_a_moment(&mut figures.delivery);
         }
         // Where no other connection has probes, those of the load are compared with the idle link.
-        figures.added_latency = self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)));
+        figures.added_latency =
+            self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)), &self.repetitions);
         self.set_intervals(&mut figures);
         let evidence = combine_evidence(&self.client_evidence, &self.server_evidence);
         marks::add_segment_marks(&mut figures.marks, evidence.as_ref());

@@ -176,7 +176,8 @@ impl EndedCase {
     pub fn finish(self, context: &RunContext, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         let EndedCase { case_run, session, ended, errors_before } = self;
         let elapsed = case_run.window.end().since(case_run.window.begin());
-        let ran = RanFlows { elapsed, ..results_of(ended, &errors_before, &case_run.case) };
+        let ran =
+            RanFlows { elapsed, ..results_of(ended, &errors_before, &case_run.case, case_run.dialer.now()) };
         case_run.finish(session, ran, context, accumulator)
     }
 }

@@ -30,6 +30,9 @@ use super::evidence::{EvidenceRecorder, load_probes};
 /// The longest wait for replies to requests that met the load, after its end. A lost request ends earlier, with its timeout.
 const MAX_REPLY_WAIT: Duration = Duration::from_secs(5);
 
+/// The same once a later request has its reply as soon as on the idle link: what it overtook does not arrive any more.
+const OVERTAKEN_WAIT: Duration = Duration::from_millis(500);
+
 /// When the load of a repetition begins and ends, beside probes that also run on the idle link.
 #[derive(Debug)]
 pub(super) struct LoadTimes {
@@ -47,9 +50,11 @@ impl LoadTimes {
     fn is_over(&self, now: Time, probes: u32) -> bool {
         let end = self.window.end();
         let is_complete = || {
+            let has_recovered = self.window.recovered_probes() >= probes;
+            let reply_wait = if has_recovered { OVERTAKEN_WAIT } else { MAX_REPLY_WAIT };
             now >= end + self.idle.after
-                && (self.window.is_answered() || now >= end + MAX_REPLY_WAIT)
-                && (self.window.recovered_probes() >= probes || now >= self.latest_end())
+                && (self.window.is_answered() || now >= end + reply_wait)
+                && (has_recovered || now >= self.latest_end())
         };
         end != Time::NEVER && (now >= self.silent_at() || is_complete())
     }
@@ -102,14 +107,15 @@ pub(super) fn run_flows(
         }
     };
     let elapsed = times.window.end().min(dialer.now()).since(times.window.begin());
-    RanFlows { elapsed, shared_threads, evidence, ..results_of(ended, &errors_before, case) }
+    RanFlows { elapsed, shared_threads, evidence, ..results_of(ended, &errors_before, case, dialer.now()) }
 }
 
-/// What the flows measured. `errors_before`: those of their lines.
+/// What the flows measured. `errors_before`: those of their lines; `now`: their end.
 pub(super) fn results_of(
     ended: Vec<(Flow, FlowEnd)>,
     errors_before: &[UartErrors],
     case: &ReadyCase,
+    now: Time,
 ) -> RanFlows {
     let mut links = Vec::new();
     let mut flowed = Vec::new();
@@ -118,12 +124,11 @@ pub(super) fn results_of(
         let retransmits = cost.retransmits.or_else(|| flow.link.status().retransmits);
         let is_stalled = matches!(result, Err(Fault::TimedOut));
         let line_errors = line_errors(&mut flow).map(|errors| errors.since(before));
-        let fault = result.err().map(|fault| match fault {
-            Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
-            Fault::TimedOut if flow.party.recorder().last_instant.is_some() => {
-                Fault::Stalled(case.load.timeout)
-            }
-            fault => fault,
+        let last_instant = flow.party.recorder().last_instant;
+        let fault = result.err().map(|fault| match (fault, last_instant) {
+            (Fault::TimedOut, _) if flow.link.caps().is_serial_device() => Fault::SilentLine,
+            (Fault::TimedOut, Some(last)) => Fault::Stalled(now.since(last).max(case.load.timeout)),
+            (fault, _) => fault,
         });
         let endpoint = &case.endpoints[flow.endpoint_index];
         let error = fault.map(|fault| LinkError::new(endpoint, fault));
@@ -581,7 +586,7 @@ mod tests {
     use super::*;
     use crate::link::party::{Party, Step};
     use crate::workload::RecordingParty;
-    use linkgauge_model::sample::Recorder;
+    use linkgauge_model::sample::{ProbePeriod, RecordedTimes, Recorder, Sample};
 
     /// Panics or fails at its first step, or runs until it is stopped.
     struct PanickingParty {
@@ -632,6 +637,25 @@ mod tests {
             party: Box::new(PanickingParty { panics, fails, recorder: Recorder::for_counting() }),
         };
         roles.iter().map(flow).collect()
+    }
+
+    #[test]
+    fn a_lost_probe_does_not_hold_up_the_end_once_a_later_one_has_its_reply() {
+        let second = |ms: u64| Time(ms * 1_000_000);
+        let window = Arc::new(LoadWindow::new(2_000_000));
+        let mut probe = Recorder::new(RecordedTimes::ServiceAndResponse, 100_000_000, Arc::default(), None);
+        probe.watch_idle(window.clone());
+        window.set_begin(second(1_000));
+        let idle = IdleTimes { before: Duration::ZERO, after: Duration::from_millis(250) };
+        let times = LoadTimes { idle, window: window.clone(), silence: Duration::from_secs(60) };
+        probe.begin_request_in(ProbePeriod::Loaded);
+        window.set_end(second(2_000));
+        assert!(!times.is_over(second(3_000), 1), "its reply may still come");
+        let (sent, received) = (second(2_100), second(2_101));
+        probe.record_reply_in(ProbePeriod::After, Sample { sequence: 1, intended: sent, sent, received }, 1);
+        assert!(!times.is_over(second(2_499), 1));
+        assert!(times.is_over(second(2_500), 1));
+        assert!(probe.is_overtaken(ProbePeriod::Loaded) && !probe.is_overtaken(ProbePeriod::After));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::link::{CHECK_LINE_HINT, Caps, Fault, LinkError, SILENT_REMEDY};
 use crate::protocol::ReadyCase;
 use crate::workload::{FlowResult, FlowRole, Load};
+use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{Failure, FailureKind, Figures};
 use linkgauge_model::units::{format_duration, format_plural};
 
@@ -39,7 +40,10 @@ fn reason(case: &ReadyCase, figures: &Figures, silence: Option<Fault>) -> Option
     let delivered =
         figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {
-        return lacks_rate(case, figures).then(|| describe_missing_rate(case));
+        return match lacks_rate(case, figures) {
+            true => Some(describe_missing_rate(case)),
+            false => describe_empty_direction(case, figures),
+        };
     }
     let (endpoint, sent) = (&case.endpoints[0], figures.counts.sent);
     if sent == 0 && figures.byte_errors.lost_bytes == 0 {
@@ -95,6 +99,22 @@ fn lacks_rate(case: &ReadyCase, figures: &Figures) -> bool {
     let stop = case.load.stop;
     let only_time_ends_it = stop.time_ns.is_some() && stop.count.is_none() && stop.volume_bytes.is_none();
     !case.workload.is_round_trip() && only_time_ends_it && figures.delivery.throughput_bps.is_none()
+}
+
+/// Of a load in both directions, the one in which nothing arrived.
+fn describe_empty_direction(case: &ReadyCase, figures: &Figures) -> Option<String> {
+    if case.direction != Direction::Both {
+        return None;
+    }
+    let delivery = &figures.delivery;
+    let is_empty = |bytes: Option<u64>| bytes.unwrap_or(0) == 0;
+    let name = match (is_empty(delivery.delivered_bytes), is_empty(delivery.delivered_reverse_bytes)) {
+        (true, _) => "upload",
+        (false, true) => "download",
+        (false, false) => return None,
+    };
+    let endpoint = &case.endpoints[0];
+    Some(format!("{endpoint}: nothing arrived of the {name}: measure it alone, with -d {name}, to see why"))
 }
 
 fn describe_missing_rate(case: &ReadyCase) -> String {

@@ -133,7 +133,12 @@ impl Party for Connector {
             self.recorder.counts.missed_sends += self.schedule.take_overdue(self.phases.time_limit(), now);
             let counts = &self.recorder.counts;
             let is_lost = self.silence.shows_lost_server(counts, self.last_opened, self.timeout, now);
-            return if is_lost { Step::Fail(Fault::TimedOut) } else { Step::Done };
+            if !is_lost {
+                return Step::Done;
+            }
+            // The rate is that of the time in which there was a server.
+            self.recorder.last_instant = self.last_opened;
+            return Step::Fail(Fault::TimedOut);
         }
         if let Some(step) = self.redial.give_up() {
             return step;

@@ -390,7 +390,8 @@ impl Delivery {
 pub struct AddedLatency {
     /// Median round trip of the probe on the idle link.
     pub idle_p50_ns: f64,
-    /// Median under load minus that of the idle link. Negative if the load makes replies faster.
+    /// Median under load minus that of the idle link; of several repetitions the median of theirs. Negative if the load makes
+    /// replies faster.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_p50_ns: Option<f64>,
     /// 95th percentile under load minus the median of the idle link.

@@ -189,6 +189,13 @@ impl Recorder {
         if period == ProbePeriod::Before { &mut idle.before } else { &mut idle.after }
     }
 
+    /// Whether a request of this part of the measurement was overtaken by one after the load, whose reply came as soon as on the idle
+    /// link: it will have no reply.
+    pub fn is_overtaken(&self, period: ProbePeriod) -> bool {
+        let has_recovered = |idle: &IdleRecorders| idle.window.recovered_probes() > 0;
+        period == ProbePeriod::Loaded && self.idle.as_deref().is_some_and(has_recovered)
+    }
+
     /// A request that belongs to this part of the measurement was sent.
     #[inline]
     pub fn begin_request_in(&self, period: ProbePeriod) {

@@ -192,10 +192,11 @@ pub(crate) fn idle_rtt_ns(case: &CaseResult) -> Option<f64> {
     case.figures.added_latency.map(|added| added.idle_p50_ns)
 }
 
-/// Median round trip of the probe.
+/// Median round trip of the probe under load; of several repetitions, their median.
 pub(crate) fn loaded_rtt_ns(case: &CaseResult) -> Option<f64> {
     let loaded = case.under_load.as_ref()?;
-    median_ns(loaded.times.latency_ns.as_ref()).map(|median| median as f64)
+    let added = case.figures.added_latency.and_then(|added| Some(added.idle_p50_ns + added.added_p50_ns?));
+    added.or_else(|| median_ns(loaded.times.latency_ns.as_ref()).map(|median| median as f64))
 }
 
 /// The lowest round trip of the probe: that of the link while its queues were empty.

@@ -353,22 +353,29 @@ impl EndpointSession {
     }
 }
 
-/// Whether all loads that have begun waited for their timeout. A responsiveness begins its connections one by one, and a second
-/// flow on each of them only collects the round trips of its probes.
-fn have_loads_stalled(flows: &[FlowResult]) -> bool {
+/// Whether all loads that have begun waited for their timeout, or all probes would have, which end without it. A responsiveness begins
+/// its connections one by one, and a second flow on each of them only collects the round trips of its probes.
+fn have_flows_stalled(flows: &[FlowResult], now: Time, timeout: Duration) -> bool {
+    let is_silent = |flow: &FlowResult| flow.recorder.last_instant.is_some_and(|last| now >= last + timeout);
+    let mut probes = flows.iter().filter(|flow| flow.role == FlowRole::Probe).peekable();
+    if probes.peek().is_some() && probes.all(is_silent) {
+        return true;
+    }
     let is_one_way = |flow: &FlowResult| matches!(flow.role, FlowRole::Upload | FlowRole::Download);
     let are_one_way = flows.iter().any(is_one_way);
     let is_load = |flow: &&FlowResult| is_one_way(flow) || !are_one_way && flow.role == FlowRole::RoundTrip;
     let has_begun = |flow: &&FlowResult| flow.is_stalled || flow.recorder.first_instant.is_some();
     let mut loads = flows.iter().filter(is_load).filter(has_begun).peekable();
-    loads.peek().is_some() && loads.all(|flow| flow.is_stalled)
+    let has_stalled =
+        |flow: &FlowResult| flow.is_stalled || flow.role == FlowRole::Download && is_silent(flow);
+    loads.peek().is_some() && loads.all(has_stalled)
 }
 
 impl LinkgaugeSession {
     /// How long no load has made progress, as far as is known.
     fn idle_time(&self, flows: &[FlowResult], links: &[Box<dyn Link>]) -> Duration {
         // A flow that stalled has waited for its timeout already.
-        if have_loads_stalled(flows) {
+        if have_flows_stalled(flows, self.clock.now(), self.timeout) {
             return self.timeout;
         }
         links.iter().filter_map(|link| unacknowledged_time(link.as_ref())).min().unwrap_or_default()

@@ -3,11 +3,11 @@
 use crate::protocol::ReadyCase;
 use crate::workload::FlowResult;
 use crate::workload::throughput::planned_time;
-use linkgauge_model::run::{AddedLatency, Figures, SeriesEntry};
+use linkgauge_model::run::{AddedLatency, Figures, PartResult, SeriesEntry};
 use linkgauge_model::sample::{
     IdleRecorders, QueueingDelay, Recorder, TimeSeries, append_entries, idle_limit_ns, set_queueing,
 };
-use linkgauge_model::stats::nearest_rank;
+use linkgauge_model::stats::{self, nearest_rank};
 
 /// Records of the probes on the idle link, of all repetitions.
 #[derive(Default)]
@@ -84,9 +84,17 @@ impl IdleRecords {
         &self.recovery_series
     }
 
-    /// What the load adds; `loaded` are the figures of the probe under load.
-    pub(super) fn added(&self, loaded: Option<&Figures>) -> Option<AddedLatency> {
+    /// What the load adds; `loaded` are the figures of the probe under load. The median is that of the repetitions, as in a
+    /// comparison: each fills the queue in its own way.
+    pub(super) fn added(&self, loaded: Option<&Figures>, repetitions: &[PartResult]) -> Option<AddedLatency> {
         let added = AddedLatency::new(self.median_ns()?, loaded);
-        Some(AddedLatency { recovery_ns: self.recovery_ns.map(|ns| ns as f64), ..added })
+        let of_each: Option<Vec<f64>> =
+            repetitions.iter().map(|part| part.figures.added_latency?.added_p50_ns).collect();
+        let middle = of_each.as_deref().and_then(stats::median);
+        Some(AddedLatency {
+            added_p50_ns: middle.or(added.added_p50_ns),
+            recovery_ns: self.recovery_ns.map(|ns| ns as f64),
+            ..added
+        })
     }
 }

@@ -560,11 +560,13 @@ impl Party for Pinger {
         }
         self.recorder.finish();
         for slot in self.window.in_flight().filter(|slot| slot.is_measured) {
+            let is_overtaken = self.recorder.is_overtaken(slot.period);
             let recorder = self.recorder.of_period(slot.period);
-            if self.is_closed {
+            if self.is_closed || is_overtaken {
                 recorder.record_loss(slot.sent);
                 recorder.record_missed_frame(slot.sequence(), slot.intended);
-                recorder.note(slot.sequence(), ReplyEventKind::Closed, 0);
+                let kind = if is_overtaken { ReplyEventKind::Lost } else { ReplyEventKind::Closed };
+                recorder.note(slot.sequence(), kind, 0);
             } else {
                 // Stopped in the middle: this request is neither complete nor lost, so it does not count.
                 recorder.counts.sent -= 1;
