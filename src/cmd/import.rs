@@ -12,11 +12,12 @@ use linkgauge::import::{IMPORT_FORMATS, ImportFormat, ImportOptions, TimeUnit, i
 use linkgauge::plan::{Pacing, ZERO_LATE_LIMIT, default_late_limits};
 use linkgauge::report::RunGroup;
 use linkgauge::run::{Run, WarningCode};
+use linkgauge::store::StoreError;
 use linkgauge::units::{Bytes, Span};
 
 use super::Status;
-use super::output::{OutputFlags, RunText, finish_all, is_dash};
-use super::store::{SaveFlags, print_saved};
+use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message};
+use super::store::{SaveFlags, print_saved, short_id};
 
 /// Import results of other programs: same statistics, same report
 ///
@@ -65,7 +66,18 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut runs = Vec::new();
     let mut import = |path: &PathBuf| {
         let run = import_file(format, path, &flags)?;
-        let kept = flags.save.save(&run);
+        let kept = flags.save.save(&run).or_else(|error| match error.downcast_ref() {
+            // A run document brings its id; any other id is that of the content, which had another file name.
+            Some(StoreError::ConflictingRun(id)) if format.name != "run" => {
+                print_message(format_args!(
+                    "{}: the store has this result already, as {}",
+                    path.display(),
+                    short_id(id)
+                ));
+                Ok(false)
+            }
+            _ => Err(error),
+        });
         runs.push((run, matches!(kept, Ok(true))));
         kept.map(drop)
     };

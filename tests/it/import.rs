@@ -117,6 +117,34 @@ fn an_incomplete_test_has_the_status_of_incomplete_runs() {
 }
 
 #[test]
+fn the_same_result_under_another_name_is_saved_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store.db");
+    let import = |name: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, NOTHING_RECEIVED.replace("\"bytes\": 0", "\"bytes\": 9000000")).unwrap();
+        run(&["import", "iperf3", file.to_str().unwrap(), "--store", store.to_str().unwrap()])
+    };
+    let (first, again) = (import("first.json"), import("again.json"));
+    assert_eq!((first.status, again.status), (Some(0), Some(0)), "{}", again.stderr);
+    assert!(first.stderr.starts_with("Saved as "), "{}", first.stderr);
+    assert!(again.stderr.contains("again.json: the store has this result already, as "), "{}", again.stderr);
+}
+
+#[test]
+fn a_rate_without_counts_has_an_unknown_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("damaged.json");
+    std::fs::write(
+        &file,
+        NOTHING_RECEIVED.replace("\"bytes\": 0, \"bits_per_second\": 0", "\"bits_per_second\": 36e6"),
+    )
+    .unwrap();
+    let ended = run(&["import", "iperf3", file.to_str().unwrap(), "--no-store"]);
+    assert!(ended.stdout.contains("36.0 Mbit/s; loss unknown"), "{}", ended.stdout);
+}
+
+#[test]
 fn headlines_hide_no_loss() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ping.txt");

@@ -26,7 +26,10 @@ pub(crate) fn loss_text(case: &CaseResult) -> String {
         // A stream is counted in bytes.
         (_, bytes) if bytes > 0 => format!("{} not returned", units::format_plural(bytes, "byte")),
         _ if figures.counts.losses_unknown => LOSS_UNKNOWN.to_owned(),
-        (0, 0) if figures.delivery.delivered_bytes.is_none() => "nothing was sent".to_owned(),
+        (0, 0) if figures.delivery.delivered_bytes.is_none() => match figures.delivery.throughput_bps {
+            Some(_) => LOSS_UNKNOWN.to_owned(),
+            None => "nothing was sent".to_owned(),
+        },
         (1.., _) if figures.loss_share().is_none() && figures.counts.lost == 0 => LOSS_UNKNOWN.to_owned(),
         (sent, _) => match (figures.counts.lost, case.is_loss_unconfirmed()) {
             (0, true) => LOSS_UNKNOWN.to_owned(),
