@@ -37,7 +37,7 @@ struct AttackedProtocol {
     believes_all: bool,
     /// A server that sends nothing is honest if it reads.
     one_way: bool,
-    /// The kernel module that its other workloads need. The tests in a guest run them.
+    /// What its workloads need and the links of the virtual clock lack. Other tests run them.
     needs: Option<&'static str>,
 }
 
@@ -63,6 +63,8 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     AttackedProtocol { name: "chargen", believes_all: true, ..PLAIN },
     AttackedProtocol { name: "stamp", ..PLAIN },
     AttackedProtocol { name: "twamp-light", ..PLAIN },
+    // Its control connection is one of TCP: `twamp.rs` has hostile servers.
+    AttackedProtocol { name: "twamp", needs: Some("TCP and UDP"), ..PLAIN },
     AttackedProtocol { name: "irtt", ..PLAIN },
     AttackedProtocol { name: "sockperf", ..PLAIN },
     AttackedProtocol {

@@ -82,6 +82,7 @@ mod stated_time;
 mod store;
 mod terminal;
 mod trouble;
+mod twamp;
 mod uart;
 mod verdicts;
 mod virtual_net;

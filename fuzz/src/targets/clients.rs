@@ -30,6 +30,7 @@ pub fn client(data: &[u8]) {
         "sockperf",
         "stamp",
         "twamp-light",
+        "twamp",
         "linx-bmark",
         "netio",
         "iperf3",

@@ -287,6 +287,7 @@ pub fn memory(data: &[u8]) {
                 "chargen",
                 "irtt",
                 "iperf2",
+                "twamp",
             ]);
             let (service, caps) = (server(name, limits), any_caps(&mut draw));
             let mut ends: Vec<_> = (0..8).map(|_| Connection::new(&service, &caps)).collect();

@@ -51,6 +51,7 @@ mod signing;
 pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
+mod twamp;
 mod unknown_server;
 
 pub use auto::lacks_server;
@@ -71,6 +72,7 @@ pub static PROTOCOLS: &[Protocol] = &[
     chargen::PROTOCOL,
     stamp::PROTOCOL,
     stamp::TWAMP_LIGHT,
+    twamp::PROTOCOL,
     irtt::PROTOCOL,
     sockperf::PROTOCOL,
     ask::PROTOCOL,

@@ -1,13 +1,13 @@
 //! Shorthands: URLs that name a protocol instead of a transport, and a resource of that protocol. They expand to
 //! another URL and options of the protocol before any other code reads the case.
 
-use super::{CaseError, PROTOCOLS, Shorthand, iperf2, irtt, modbus, pakbus};
+use super::{CaseError, PROTOCOLS, Shorthand, iperf2, irtt, modbus, pakbus, twamp};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Case;
 
 /// Every shorthand.
 pub(crate) static SHORTHANDS: &[Shorthand] =
-    &[iperf2::SHORTHAND, irtt::SHORTHAND, modbus::SHORTHAND, pakbus::client::SHORTHAND];
+    &[iperf2::SHORTHAND, irtt::SHORTHAND, modbus::SHORTHAND, pakbus::client::SHORTHAND, twamp::SHORTHAND];
 
 /// Expands all shorthands of a case.
 ///

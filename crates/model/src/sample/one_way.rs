@@ -102,6 +102,8 @@ pub struct OneWayDelays {
     /// Number of the first and of the newest request, each with the server's number of its reply.
     first_reply: Option<(u64, u32)>,
     newest_reply: Option<(u64, u32)>,
+    /// What [`OneWayDelays::numbered`] returned for the merged flows, in sum.
+    merged_numbers: (u64, u64),
     /// The server numbers its replies itself: the number of a reply differed from that of its request.
     has_reply_numbers: bool,
     /// Where both hosts follow common time.
@@ -162,6 +164,7 @@ impl OneWayDelays {
             round_trips: Vec::with_capacity(MAX_TIMED_REPLIES),
             first_reply: None,
             newest_reply: None,
+            merged_numbers: (0, 0),
             has_reply_numbers: false,
             common_time: None,
             remote_clock: None,
@@ -271,8 +274,8 @@ impl OneWayDelays {
     pub(super) fn merge(&mut self, other: &OneWayDelays) {
         self.turnaround.merge(&other.turnaround);
         self.network_time.merge(&other.network_time);
-        self.first_reply = self.first_reply.or(other.first_reply);
-        self.newest_reply = self.newest_reply.or(other.newest_reply);
+        let (requests, replies) = other.numbered();
+        self.merged_numbers = (self.merged_numbers.0 + requests, self.merged_numbers.1 + replies);
         self.has_reply_numbers |= other.has_reply_numbers;
         self.remote_clock = self.remote_clock.or(other.remote_clock);
         self.queueing.extend(&other.queueing);
@@ -316,9 +319,19 @@ impl OneWayDelays {
         if counts.lost == 0 {
             return Some(0);
         }
-        let ((first, first_number), (newest, newest_number)) = (self.first_reply?, self.newest_reply?);
-        let replies = u64::from(newest_number.wrapping_sub(first_number));
-        self.has_reply_numbers.then(|| (newest - first).saturating_sub(replies).min(counts.lost))
+        let (requests, replies) = self.numbered();
+        self.has_reply_numbers.then(|| requests.saturating_sub(replies).min(counts.lost))
+    }
+
+    /// Requests sent and replies made between the first reply and the newest, of all merged flows.
+    fn numbered(&self) -> (u64, u64) {
+        let (requests, replies) = self.merged_numbers;
+        let (Some((first, first_number)), Some((newest, newest_number))) =
+            (self.first_reply, self.newest_reply)
+        else {
+            return (requests, replies);
+        };
+        (requests + newest - first, replies + u64::from(newest_number.wrapping_sub(first_number)))
     }
 }
 

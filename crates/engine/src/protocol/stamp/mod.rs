@@ -15,9 +15,9 @@ use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows,
 };
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Caps, Framing};
+use crate::link::{Caps, Framing, Link};
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
-use crate::workload::{FlowRole, TrafficKind};
+use crate::workload::{FlowRole, Load, TrafficKind};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::sample::{CommonTime, ServerTimestamps};
@@ -26,6 +26,8 @@ pub mod packet;
 mod reflector;
 pub(crate) mod time;
 pub mod tlv;
+
+pub(super) use reflector::new_service as new_reflector;
 
 use packet::{
     AUTHENTICATED_BYTES, HmacKey, MIN_REQUEST_BYTES, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES,
@@ -69,6 +71,8 @@ pub(crate) enum StampVariant {
     Stamp,
     /// As in RFC 5357, appendix I: the request is shorter than the reply, apart from its padding.
     TwampLight,
+    /// The same packets, where a control connection has announced the sender.
+    Twamp,
 }
 
 impl StampVariant {
@@ -77,12 +81,17 @@ impl StampVariant {
         match self {
             StampVariant::Stamp => PROTOCOL.name,
             StampVariant::TwampLight => TWAMP_LIGHT.name,
+            StampVariant::Twamp => super::twamp::PROTOCOL.name,
         }
     }
 }
 
 /// Checks that the size is possible for a packet, or sets the default.
-fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Result<(), CaseError> {
+pub(super) fn prepare_case(
+    case: &mut CaseDraft,
+    caps: &Caps,
+    dialect: StampVariant,
+) -> Result<(), CaseError> {
     let (peer, url) = (dialect.name(), &case.endpoints[0]);
     if caps.framing == Framing::Stream {
         return Err(CaseError::Link(format!(
@@ -98,7 +107,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Res
             (AUTHENTICATED_BYTES, AUTHENTICATED_BYTES, tlv::min_extension_bytes(signed))
         }
         // A TWAMP reply is as long as the request only if the request has at least this size.
-        (StampVariant::TwampLight, _) => (TWAMP_REPLY_BYTES, MIN_REQUEST_BYTES, 0),
+        (StampVariant::TwampLight | StampVariant::Twamp, _) => (TWAMP_REPLY_BYTES, MIN_REQUEST_BYTES, 0),
     };
     let bytes = case.message_bytes.map_or(usual, |bytes| bytes as usize);
     if bytes < least || (least < bytes && bytes < least + more) {
@@ -120,24 +129,64 @@ fn connect(
     context: &ConnectContext,
     dialect: StampVariant,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let key = signing::case_key(case, context)?.map(|key| HmacKey::new(&key));
-    let last_reply = Arc::<LastReply>::default();
-    let wall = WallClock::now(&context.dialer.clock);
-    let time_of_day = context.dialer.read_time_of_day();
-    let now = context.dialer.now();
-    let local_error =
-        time_of_day.and_then(|time| Some(ClockError { stated_ns: time.error_ns?, stated_at: now }));
-    let flows = open_flows(case, context, |load, port, link, flows| {
-        let caps = link.caps().clone();
-        let mut sender =
-            StampCodec::new(dialect, key.clone(), wall, load.message_bytes as usize, last_reply.clone());
-        sender.local_error = local_error;
-        let party =
-            Pinger::new(Box::new(sender), load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
-        flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
+    let mut sessions = SessionMaker::new(case, context, dialect)?;
+    open_flows(case, context, |load, port, link, _| {
+        sessions.add(*load, port, link);
         Ok(())
     })?;
-    Ok(Box::new(StampSession { flows, last_reply, time_of_day, is_authenticated: key.is_some() }))
+    Ok(Box::new(sessions.into_session()))
+}
+
+/// Makes the flows of a case: each has a sender of test packets.
+pub(super) struct SessionMaker<'a> {
+    context: &'a ConnectContext<'a>,
+    variant: StampVariant,
+    wall_clock: WallClock,
+    local_error: Option<ClockError>,
+    key: Option<HmacKey>,
+    session: StampSession,
+}
+
+impl<'a> SessionMaker<'a> {
+    pub(super) fn new(
+        case: &ReadyCase,
+        context: &'a ConnectContext<'a>,
+        variant: StampVariant,
+    ) -> Result<SessionMaker<'a>, ProtocolError> {
+        let key = signing::case_key(case, context)?.map(|key| HmacKey::new(&key));
+        let time_of_day = context.dialer.read_time_of_day();
+        let now = context.dialer.now();
+        let session = StampSession {
+            flows: Vec::new(),
+            last_reply: Arc::default(),
+            time_of_day,
+            is_authenticated: key.is_some(),
+        };
+        Ok(SessionMaker {
+            context,
+            variant,
+            wall_clock: WallClock::now(&context.dialer.clock),
+            local_error: time_of_day
+                .and_then(|time| Some(ClockError { stated_ns: time.error_ns?, stated_at: now })),
+            key,
+            session,
+        })
+    }
+
+    /// Adds a flow over the link to an endpoint.
+    pub(super) fn add(&mut self, load: Load, port: usize, link: Box<dyn Link>) {
+        let last_reply = self.session.last_reply.clone();
+        let bytes = load.message_bytes as usize;
+        let mut codec = StampCodec::new(self.variant, self.key.clone(), self.wall_clock, bytes, last_reply);
+        codec.local_error = self.local_error;
+        let recorder = (self.context.new_recorder)(FlowRole::RoundTrip, port);
+        let party = Box::new(Pinger::new(Box::new(codec), &load, &link.caps().clone(), recorder));
+        self.session.flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party });
+    }
+
+    pub(super) fn into_session(self) -> StampSession {
+        self.session
+    }
 }
 
 /// Error estimate and TTL of the last reply, and whether there was one.
@@ -185,7 +234,7 @@ impl LastReply {
     }
 }
 
-struct StampSession {
+pub(super) struct StampSession {
     flows: Vec<Flow>,
     last_reply: Arc<LastReply>,
     time_of_day: Option<TimeOfDay>,

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::packet::{HmacKey, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES, base_bytes};
+use super::packet::{
+    HmacKey, MIN_REQUEST_BYTES, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES, base_bytes,
+};
 use super::time::{ClockError, ErrorEstimate, NtpTime, WallClock};
 use super::tlv::{self, SessionCounts};
 use super::{DEFAULT_PORT, StampVariant};
-use crate::link::party::{Party, Step};
+use crate::link::party::{ClientTrust, Party, Step};
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::signing::token_key;
@@ -116,17 +118,18 @@ impl Service for StampService {
     fn supported_settings(&self) -> &'static [ServerSetting] {
         match self.variant {
             StampVariant::Stamp => &[ServerSetting::Token, ServerSetting::Stateless],
-            StampVariant::TwampLight => &[ServerSetting::Stateless],
+            StampVariant::TwampLight | StampVariant::Twamp => &[ServerSetting::Stateless],
         }
     }
 }
 
-/// Reads a request that may get a reply: at least as long as its reply, and signed if there is a key. Longer replies
-/// would allow amplification with forged senders.
+/// Reads a request that may get a reply: at least as long as its reply unless its sender is proved, and signed if there is a key.
+/// Longer replies would allow amplification with forged senders.
 fn read_request(bytes: &[u8], dialect: StampVariant, key: Option<&HmacKey>) -> Option<SenderPacket> {
     let least = match dialect {
         StampVariant::Stamp => base_bytes(key),
         StampVariant::TwampLight => TWAMP_REPLY_BYTES,
+        StampVariant::Twamp => MIN_REQUEST_BYTES,
     };
     let request = SenderPacket::read(bytes, key).filter(|_| bytes.len() >= least)?;
     // TWAMP has padding in place of STAMP's session number.
@@ -209,7 +212,7 @@ fn append_reply(
 ) {
     let head = match variant {
         StampVariant::Stamp => base_bytes(key),
-        StampVariant::TwampLight => TWAMP_REPLY_BYTES,
+        StampVariant::TwampLight | StampVariant::Twamp => TWAMP_REPLY_BYTES,
     };
     to.resize(head, 0);
     reply.write(to, key);
@@ -260,12 +263,24 @@ impl Party for StampReflector {
         if is_looped_reply(message, self.key.as_ref(), self.wall_clock.ntp_at(now)) {
             return;
         }
+        // Several sessions may come from one port.
+        let is_first = self.variant == StampVariant::Twamp && request.sequence == 0;
         if let Some(stated_ns) = self.stated_error_ns.take() {
             self.clock_error = Some(ClockError { stated_ns, stated_at: now });
         }
         let counts = &mut self.session(request.session_id).counts;
+        if is_first {
+            *counts = SessionCounts::default();
+        }
         counts.received = counts.received.wrapping_add(1);
         self.pending = Some(PendingRequest { request, received_at: now, has_reread_clock: false });
+    }
+
+    fn client_trust(&self) -> ClientTrust {
+        match self.variant {
+            StampVariant::Twamp => ClientTrust::AddressVerified,
+            StampVariant::Stamp | StampVariant::TwampLight => ClientTrust::Unverified,
+        }
     }
 
     fn on_timeout(&mut self, _now: Time) {}

@@ -284,7 +284,7 @@ fn a_turnaround_beyond_the_round_trip_is_rejected() {
 
 #[test]
 fn a_server_that_counts_shows_the_direction_of_loss() {
-    let lost = |replies: &[(u64, u32)], lost: u64| {
+    let flow = |replies: &[(u64, u32)]| {
         let mut delays = OneWayDelays::new();
         for &(sequence, number) in replies {
             let sent = sequence * 10 * MS;
@@ -293,9 +293,13 @@ fn a_server_that_counts_shows_the_direction_of_loss() {
             delays.record_reply(sample(sequence, sent, sent + MS), stages);
         }
         delays.finish();
+        delays
+    };
+    let directions = |delays: &OneWayDelays, lost: u64| {
         let figures = delays.figures(&Counts { lost, ..Counts::default() }).unwrap();
         figures.forward_lost.zip(figures.reverse_lost)
     };
+    let lost = |replies: &[(u64, u32)], lost: u64| directions(&flow(replies), lost);
     assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
     // Requests 2 and 3 never arrived; the reply to 5 was lost.
     assert_eq!(lost(&[(1, 1), (4, 2), (6, 4)], 3), Some((2, 1)));
@@ -305,6 +309,10 @@ fn a_server_that_counts_shows_the_direction_of_loss() {
         Some((0, 3)),
         "and absurd ones nothing more than there is"
     );
+    // Each flow has numbers of its own.
+    let mut both = flow(&[(1, 1), (4, 2), (6, 4)]);
+    both.merge(&flow(&[(0, 0), (3, 1)]));
+    assert_eq!(directions(&both, 5), Some((4, 1)));
 }
 
 #[test]
