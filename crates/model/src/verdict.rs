@@ -432,7 +432,35 @@ fn default_metrics(a: &SideCase, b: &SideCase) -> Vec<Metric> {
     metrics
 }
 
-/// Compares metrics of one case. Their p-values are corrected for their number (Holm).
+/// The p-values of the metrics of one case, corrected for their number: so that they hold together (Holm). Of so few repetitions that no
+/// corrected value could show anything, all metrics are tested at once.
+fn adjusted_p(tested: &[(SideFigures, SideFigures, TestedShift)]) -> Vec<Option<f64>> {
+    let known: Vec<_> = tested.iter().filter(|(_, _, tested)| tested.p.is_some()).collect();
+    let shows_nothing = |least: f64| known.len() as f64 * least >= SIGNIFICANCE_LEVEL;
+    let together = match known.first() {
+        Some((a, b, first)) if known.iter().all(|(_, _, other)| other.test == first.test) => match first.test
+        {
+            ShiftTest::MannWhitney
+                if shows_nothing(stats::least_p_of_lists(a.values.len(), b.values.len())) =>
+            {
+                let lists: Vec<_> = known.iter().map(|(a, b, _)| (&a.values[..], &b.values[..])).collect();
+                stats::joint_p_of_lists(&lists)
+            }
+            ShiftTest::SignedRank if shows_nothing(stats::least_p_of_pairs(a.values.len())) => {
+                let pairs: Vec<_> =
+                    known.iter().map(|(a, b, _)| shift::differences(&a.values, &b.values)).collect();
+                stats::joint_p_of_pairs(&pairs.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let of_each: Vec<f64> = known.iter().filter_map(|(_, _, tested)| tested.p).collect();
+    let mut adjusted = together.unwrap_or_else(|| stats::holm_adjusted(&of_each)).into_iter();
+    tested.iter().map(|(_, _, tested)| tested.p.and_then(|_| adjusted.next())).collect()
+}
+
+/// Compares metrics of one case. Their p-values are corrected for their number.
 fn compare_metrics(
     a: &SideCase,
     b: &SideCase,
@@ -447,13 +475,13 @@ fn compare_metrics(
             (of_a, of_b, tested)
         })
         .collect();
-    let known: Vec<f64> = tested.iter().filter_map(|(_, _, tested)| tested.p).collect();
-    let mut adjusted = stats::holm_adjusted(&known).into_iter();
-    let compared = metrics.iter().zip(tested).map(|(metric, (of_a, of_b, tested))| {
-        let p = tested.p.and_then(|_| adjusted.next());
+    let adjusted = adjusted_p(&tested);
+    let compared = metrics.iter().zip(tested).zip(adjusted).map(|((metric, (of_a, of_b, tested)), p)| {
         let tested = TestedShift { p, ..tested };
         let middle = |of: &SideFigures| of.middle(tested.test);
-        let scale = middle(&of_a).unwrap_or(0.0) + base_of_added(metric, a);
+        // A change from a value that was not reached always matters.
+        let scale =
+            middle(&of_a).filter(|middle| middle.is_finite()).unwrap_or(0.0) + base_of_added(metric, a);
         let tolerated = options.margin * scale;
         let verdict = verdict_of(&tested, metric, tolerated, options.margin);
         let sensitivity = match tested.test {

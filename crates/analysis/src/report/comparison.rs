@@ -5,6 +5,7 @@
 use super::ReportOptions;
 use super::wording::{ABSENT, format_change, plural, printable, shorten, to_ascii, wrap};
 use linkgauge_model::units::format_bytes;
+use linkgauge_model::stats::Interval;
 use linkgauge_model::verdict::{
     CaseKey, MIN_PAIRS, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, Sensitivity,
     ShiftTest, Verdict,
@@ -283,7 +284,8 @@ fn format_signed(compared: &MetricComparison, shift: f64) -> String {
 /// that is not the change from one printed figure to the other.
 pub(crate) fn format_shift(compared: &MetricComparison) -> Option<String> {
     compared.a.median?;
-    let shift = compared.shift?;
+    // The values say it where one was not reached.
+    let shift = compared.shift.filter(|shift| shift.is_finite())?;
     let Some(share) = compared.relative_shift.filter(|_| !compared.is_shown_in_units) else {
         return Some(format_signed(compared, shift));
     };
@@ -316,7 +318,8 @@ pub(crate) fn format_interval(compared: &MetricComparison) -> Option<String> {
     if let Some(interval) = of_share {
         return Some(format!("{} to {}", format_percent(interval.low), format_percent(interval.high)));
     }
-    let interval = compared.shift_interval.filter(|_| compared.a.median.is_some())?;
+    let is_finite = |interval: &Interval| interval.low.is_finite() && interval.high.is_finite();
+    let interval = compared.shift_interval.filter(is_finite).filter(|_| compared.a.median.is_some())?;
     Some(format!("{} to {}", format_signed(compared, interval.low), format_signed(compared, interval.high)))
 }
 

@@ -237,7 +237,7 @@ pub static NUMBERS: &[Number] = &[
     value(["idle_p50_ns", "idle_p50"], Goal::Lower, "median round trip of the probe on the idle link",
         |f| Some(f.added_latency?.idle_p50_ns)),
     value(["added_p50_ns", "added_p50"], Goal::Lower, "latency that the load adds: loaded p50 − idle p50",
-        |f| f.added_latency?.added_p50_ns),
+        |f| f.added_latency?.added_p50()),
     value(["added_p95_ns", "added_p95"], Goal::Lower, "the same for 95 % of the probes: loaded p95 − idle p50",
         |f| f.added_latency?.added_p95_ns),
     value(["added_p99_ns", "added_p99"], Goal::Lower, "the same for 99 % of the probes: loaded p99 − idle p50",
@@ -394,6 +394,9 @@ pub struct AddedLatency {
     /// replies faster.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_p50_ns: Option<f64>,
+    /// The median probe under load was lost, so that `added_p50_ns` was not reached.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_added_p50_lost: bool,
     /// 95th percentile under load minus the median of the idle link.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_p95_ns: Option<f64>,
@@ -420,15 +423,22 @@ impl AddedLatency {
         let median = |times: &Distribution| times.percentile("p50").map(|ns| ns as f64);
         let loaded = loaded.and_then(|loaded| loaded.times.latency_ns.as_ref());
         let added = |name: &str| Some(loaded?.percentile(name)? as f64 - idle_p50_ns);
+        let is_lost = loaded.is_some_and(|loaded| loaded.percentiles.get("p50") == Some(&None));
         AddedLatency {
             idle_p50_ns,
             added_p50_ns: added("p50"),
+            is_added_p50_lost: is_lost,
             added_p95_ns: added("p95"),
             added_p99_ns: added("p99"),
             added_forward_p50_ns: one_way.and_then(|ways| median(&ways.forward_variation_ns)),
             added_reverse_p50_ns: one_way.and_then(|ways| median(&ways.reverse_variation_ns)),
             recovery_ns: None,
         }
+    }
+
+    /// Median under load minus that of the idle link, in ns; infinite if it was not reached, `None` if it was not measured.
+    pub fn added_p50(&self) -> Option<f64> {
+        self.added_p50_ns.or(self.is_added_p50_lost.then_some(f64::INFINITY))
     }
 }
 

@@ -126,7 +126,7 @@ fn shift_of_pairs(a: &[f64], b: &[f64]) -> TestedShift {
 }
 
 /// Two infinite values (not reached on either side) do not differ.
-fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
+pub(super) fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { b - a }).collect()
 }
 
@@ -152,8 +152,8 @@ fn relative_shift(a: &[f64], b: &[f64], shift: impl Fn(&[f64], &[f64]) -> Option
     Some((shift.exp_m1(), interval.map(share)))
 }
 
-/// A shift as a share of this figure, without an interval.
+/// A shift as a share of this figure, without an interval. A figure that changes its sign has none.
 fn share_of(shift: f64, whole: Option<f64>) -> Option<Shift> {
     let share = shift / whole.filter(|whole| *whole != 0.0)?;
-    share.is_finite().then_some((share, None))
+    (share.is_finite() && share >= -1.0).then_some((share, None))
 }

@@ -252,6 +252,29 @@ fn a_change_of_the_queue_alone_is_found_in_single_runs() {
 }
 
 #[test]
+fn four_runs_on_each_side_show_what_is_clear() {
+    let runs = |rate: f64, added_ms: f64| -> Vec<Run> {
+        (0..4).map(|run| transfer(rate * (1.0 + 0.01 * f64::from(run)), added_ms + f64::from(run))).collect()
+    };
+    let verdicts = |a: &[Run], b: &[Run]| {
+        let compared = compare(a, b, &CompareOptions::default()).unwrap();
+        compared.cases.iter().map(|one| one.verdict).collect::<Vec<_>>()
+    };
+    let fast = runs(91e6, 5.0);
+    assert_eq!(verdicts(&fast, &runs(9.5e6, 5.0)), [Verdict::Worse, Verdict::NotDecidable]);
+    let lost: Vec<Run> = runs(91e6, 5.0)
+        .into_iter()
+        .map(|mut run| {
+            let added = run.cases[0].figures.added_latency.as_mut().unwrap();
+            (added.added_p50_ns, added.is_added_p50_lost) = (None, true);
+            run
+        })
+        .collect();
+    assert_eq!(verdicts(&fast, &lost), [Verdict::Unchanged, Verdict::Worse]);
+    assert_eq!(verdicts(&lost, &fast), [Verdict::Unchanged, Verdict::Better]);
+}
+
+#[test]
 fn different_machines_are_reported() {
     let (a, mut b) = (run_with_medians(&[1.0; 5]), run_with_medians(&[1.0; 5]));
     b.environment.client.insert("cpu_model".to_owned(), "another".into());

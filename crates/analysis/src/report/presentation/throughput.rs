@@ -159,6 +159,8 @@ fn answer(case: &CaseResult) -> String {
             (None, Some(lowest)) => format!("; RTT {} under load (lowest, p50)", time_change(lowest, loaded)),
             (None, None) => format!("; RTT under load {} (p50)", brief_time(loaded)),
         };
+    } else if case.figures.added_latency.is_some_and(|added| added.is_added_p50_lost) {
+        text += "; half of the probes under load were lost";
     }
     text + &drain_text(case)
 }

@@ -89,10 +89,11 @@ impl IdleRecords {
     pub(super) fn added(&self, loaded: Option<&Figures>, repetitions: &[PartResult]) -> Option<AddedLatency> {
         let added = AddedLatency::new(self.median_ns()?, loaded);
         let of_each: Option<Vec<f64>> =
-            repetitions.iter().map(|part| part.figures.added_latency?.added_p50_ns).collect();
-        let middle = of_each.as_deref().and_then(stats::median);
+            repetitions.iter().map(|part| part.figures.added_latency?.added_p50()).collect();
+        let middle = of_each.as_deref().and_then(stats::median).or(added.added_p50());
         Some(AddedLatency {
-            added_p50_ns: middle.or(added.added_p50_ns),
+            added_p50_ns: middle.filter(|middle| middle.is_finite()),
+            is_added_p50_lost: middle.is_some_and(f64::is_infinite),
             recovery_ns: self.recovery_ns.map(|ns| ns as f64),
             ..added
         })
