@@ -4,8 +4,8 @@
 
 use super::ReportOptions;
 use super::wording::{ABSENT, format_change, plural, printable, shorten, to_ascii, wrap};
-use linkgauge_model::units::format_bytes;
 use linkgauge_model::stats::Interval;
+use linkgauge_model::units::format_bytes;
 use linkgauge_model::verdict::{
     CaseKey, MIN_PAIRS, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, Sensitivity,
     ShiftTest, Verdict,

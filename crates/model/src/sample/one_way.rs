@@ -122,7 +122,8 @@ pub struct OneWayDelays {
 struct ClockComparison {
     forward: TimeSamples,
     reverse: TimeSamples,
-    clock_relation: ClockRelation,
+    /// One for each flow, and for each time between two steps of the server's clock.
+    clock_relations: Vec<ClockRelation>,
     /// Number of times the server's clock was set.
     clock_steps: u64,
     /// The round trips contradict what the hosts say about their clocks, by this many nanoseconds.
@@ -130,16 +131,21 @@ struct ClockComparison {
 }
 
 impl ClockComparison {
-    /// Merges another comparison. The clock figures come from the flow with the largest error bound.
+    /// Merges another comparison.
     fn merge(&mut self, other: &ClockComparison) {
         self.forward.merge(&other.forward);
         self.reverse.merge(&other.reverse);
         self.clock_steps += other.clock_steps;
         self.disagreement_ns =
             [self.disagreement_ns, other.disagreement_ns].into_iter().flatten().reduce(f64::max);
-        if other.clock_relation.error_bound_ns > self.clock_relation.error_bound_ns {
-            self.clock_relation = other.clock_relation;
-        }
+        self.clock_relations.extend(&other.clock_relations);
+    }
+
+    /// That of the middle flow, by its median path: the one-way medians and their error belong together.
+    fn clock_relation(&self) -> Option<ClockRelation> {
+        let mut all: Vec<&ClockRelation> = self.clock_relations.iter().collect();
+        all.sort_by(|a, b| a.path_p50_ns().total_cmp(&b.path_p50_ns()));
+        all.get(all.len().saturating_sub(1) / 2).copied().copied()
     }
 }
 
@@ -151,9 +157,15 @@ struct ClockRelation {
     source: BoundSource,
     offset_ns: f64,
     drift: f64,
-    /// Shortest forward and reverse delay after correction of the clock.
-    forward_ns: f64,
-    reverse_ns: f64,
+    /// Median forward and reverse delay after correction of the clock.
+    forward_p50_ns: f64,
+    reverse_p50_ns: f64,
+}
+
+impl ClockRelation {
+    fn path_p50_ns(&self) -> f64 {
+        self.forward_p50_ns + self.reverse_p50_ns
+    }
 }
 
 impl OneWayDelays {
@@ -290,18 +302,16 @@ impl OneWayDelays {
     /// The figures, if there were replies.
     pub fn figures(&self, counts: &Counts) -> Option<run::OneWayFigures> {
         let settled = self.comparison.as_ref()?;
-        let clocks = &settled.clock_relation;
+        let clocks = settled.clock_relation()?;
         let of = |times: &TimeSamples, lost: u64| distribution(times, lost, &[]);
-        let median =
-            |times: &TimeSamples| times.ranks().value_at_rank(stats::nearest_rank(times.count(), 0.5)) as f64;
         let forward_lost = self.lost_forward(counts);
         Some(run::OneWayFigures {
             turnaround_ns: of(&self.turnaround, 0)?,
             path_ns: of(&self.network_time, counts.lost)?,
             forward_variation_ns: of(&settled.forward, 0)?,
             reverse_variation_ns: of(&settled.reverse, 0)?,
-            forward_p50_ns: clocks.forward_ns + median(&settled.forward),
-            reverse_p50_ns: clocks.reverse_ns + median(&settled.reverse),
+            forward_p50_ns: clocks.forward_p50_ns,
+            reverse_p50_ns: clocks.reverse_p50_ns,
             one_way_error_bound_ns: clocks.error_bound_ns,
             bound_source: clocks.source,
             clock_disagreement_ns: settled.disagreement_ns,
@@ -393,22 +403,22 @@ fn compare_clocks(
         measured.for_each(|(delay, _)| times.record(above_shortest(*delay, shortest)));
         times
     };
+    let (forward, reverse) = (above(&forward, shortest_forward), above(&reverse, shortest_reverse));
+    let median =
+        |times: &TimeSamples| times.ranks().value_at_rank(stats::nearest_rank(times.count(), 0.5)) as f64;
+    let measured = (forward.count() > 0).then(|| ClockRelation {
+        // No part of a round trip is longer than the shortest one.
+        error_bound_ns: if tick_ns > 0 { error_ns.min(shortest_round_trip(timed) / 2.0) } else { error_ns },
+        source,
+        offset_ns: first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0 + line.at_zero,
+        drift: line.slope,
+        forward_p50_ns: shortest_forward + median(&forward),
+        reverse_p50_ns: shortest_reverse + median(&reverse),
+    });
     ClockComparison {
-        forward: above(&forward, shortest_forward),
-        reverse: above(&reverse, shortest_reverse),
-        clock_relation: ClockRelation {
-            // No part of a round trip is longer than the shortest one.
-            error_bound_ns: if tick_ns > 0 {
-                error_ns.min(shortest_round_trip(timed) / 2.0)
-            } else {
-                error_ns
-            },
-            source,
-            offset_ns: first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0 + line.at_zero,
-            drift: line.slope,
-            forward_ns: shortest_forward,
-            reverse_ns: shortest_reverse,
-        },
+        forward,
+        reverse,
+        clock_relations: measured.into_iter().collect(),
         clock_steps: 0,
         disagreement_ns,
     }

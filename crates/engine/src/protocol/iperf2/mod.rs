@@ -347,8 +347,10 @@ impl FlowOpening<'_> {
 
     /// The settings of one flow. `port`: where the server connects to, if it does.
     fn settings(&self, load: &Load, port: u16) -> Settings {
-        let is_extended = !self.options.is_compatible && !self.mode.calls_back();
-        Settings { is_extended, ..flow_settings(self.case, load, self.mode, port) }
+        let settings = flow_settings(self.case, load, self.mode, port);
+        // Small servers expect nothing but the block where they call back; only the extension has the rate at which they send.
+        let may_be_extended = !self.mode.calls_back() || settings.rate_bps > 0;
+        Settings { is_extended: !self.options.is_compatible && may_be_extended, ..settings }
     }
 
     /// How the datagrams of a test look.
