@@ -443,15 +443,17 @@ struct Iperf2Session {
 }
 
 impl Iperf2Session {
-    /// The report of a stream that the server closed after it had read everything.
-    fn closed_report(&self, flow: &FlowResult, closed: Time) -> FlowReport {
+    /// The report of a stream whose last byte moved at this time, while so many bytes were left: none where the server closed it after
+    /// it had read everything.
+    fn closed_report(&self, flow: &FlowResult, closed: Time, left: u64) -> FlowReport {
         let counts = &flow.recorder.counts;
+        let bytes = counts.delivered_bytes.saturating_sub(left);
         let first = flow.recorder.first_instant.unwrap_or(closed);
         FlowReport {
             port: flow.endpoint_index,
-            bytes: counts.delivered_bytes,
-            messages: counts.sent,
-            elapsed_ns: if counts.delivered_bytes > 0 { closed.since(first).as_nanos() as u64 } else { 0 },
+            bytes,
+            messages: if left == 0 { counts.sent } else { bytes / self.message_bytes },
+            elapsed_ns: if bytes > 0 { closed.since(first).as_nanos() as u64 } else { 0 },
             ..FlowReport::default()
         }
     }
@@ -505,9 +507,11 @@ impl Iperf2Session {
             ..FlowReport::default()
         };
         match end {
-            DeliveryEvidence::Close(close) => {
-                Some(self.closed_report(flow, close.get().filter(|_| flow.fault.is_none())?))
-            }
+            DeliveryEvidence::Close(close) => match (close.get(), close.lost()) {
+                (Some(closed), _) if flow.fault.is_none() => Some(self.closed_report(flow, closed, 0)),
+                (None, Some((last, left))) => Some(self.closed_report(flow, last, left)),
+                _ => None,
+            },
             DeliveryEvidence::Report(report) => {
                 let reported = report.lock().unwrap_or_else(PoisonError::into_inner).take()?;
                 Some(self.datagram_report(flow, reported))

@@ -82,6 +82,9 @@ pub(crate) struct SharedClose(Arc<CloseTimes>);
 struct CloseTimes {
     drained_ns: AtomicU64,
     closed_ns: AtomicU64,
+    /// The last progress of a connection that was not closed, and the bytes that were not acknowledged then.
+    lost_ns: AtomicU64,
+    lost_bytes: AtomicU64,
 }
 
 impl SharedClose {
@@ -89,6 +92,13 @@ impl SharedClose {
     pub(crate) fn get(&self) -> Option<Time> {
         let [drained, closed] = [&self.0.drained_ns, &self.0.closed_ns].map(|at| at.load(Relaxed));
         (closed > 0).then_some(Time(if drained > 0 { drained } else { closed }))
+    }
+
+    /// When the last byte moved, and how many were not acknowledged then, of a connection that the receiver neither read to the end nor
+    /// closed.
+    pub(crate) fn lost(&self) -> Option<(Time, u64)> {
+        let at = self.0.lost_ns.load(Relaxed);
+        (at > 0).then(|| (Time(at), self.0.lost_bytes.load(Relaxed)))
     }
 }
 
@@ -100,6 +110,8 @@ enum StreamSendStage {
     Payload,
     /// Until the receiver has closed the connection.
     AwaitingClose(Time),
+    /// It did not: it has not read everything.
+    NotClosed,
     Finished,
 }
 
@@ -116,6 +128,8 @@ pub(crate) struct StreamSender {
     closed: SharedClose,
     /// A handle that shows what is unacknowledged, until that is nothing.
     unacknowledged: Option<Box<dyn Link>>,
+    /// When the last byte was sent or acknowledged, and the bytes that were not acknowledged then.
+    progress: (Time, u64),
     batch: Batch,
 }
 
@@ -131,6 +145,7 @@ impl StreamSender {
             reads_replies: true,
             closed: SharedClose::default(),
             unacknowledged: None,
+            progress: (Time(0), u64::MAX),
             batch: Batch::lent(UNUSED_BYTES),
         }
     }
@@ -162,6 +177,10 @@ impl StreamSender {
 
     fn check_drained(&mut self, now: Time) {
         let left = self.unacknowledged.as_ref().and_then(|link| link.status().unacknowledged_bytes);
+        if let Some(left) = left.filter(|left| *left < self.progress.1) {
+            let is_first = self.progress.1 == u64::MAX;
+            self.progress = (if is_first { self.progress.0 } else { now }, left);
+        }
         if left == Some(0) {
             self.closed.0.drained_ns.store(now.0.max(1), Relaxed);
             self.unacknowledged = None;
@@ -207,6 +226,7 @@ impl Party for StreamSender {
                 let check_due = self.unacknowledged.as_ref().map(|_| now + DRAIN_CHECK_INTERVAL);
                 Step::Receive { into: &mut self.batch, until: check_due.map_or(until, |due| due.min(until)) }
             }
+            StreamSendStage::NotClosed => Step::Fail(Fault::TimedOut),
             StreamSendStage::Finished => Step::Done,
         }
     }
@@ -215,7 +235,10 @@ impl Party for StreamSender {
     fn on_sent(&mut self, bytes: usize, at: Time) {
         match &mut self.stage {
             StreamSendStage::Opening(sent) => *sent += bytes,
-            _ => self.source.on_sent(bytes, at),
+            _ => {
+                self.progress.0 = at;
+                self.source.on_sent(bytes, at);
+            }
         }
     }
 
@@ -226,7 +249,12 @@ impl Party for StreamSender {
 
     fn on_timeout(&mut self, now: Time) {
         if matches!(self.stage, StreamSendStage::AwaitingClose(until) if now >= until) {
-            self.stage = StreamSendStage::Finished;
+            let (at, left) = self.progress;
+            if left < u64::MAX {
+                self.closed.0.lost_bytes.store(left, Relaxed);
+                self.closed.0.lost_ns.store(at.0.max(1), Relaxed);
+            }
+            self.stage = StreamSendStage::NotClosed;
         }
     }
 
