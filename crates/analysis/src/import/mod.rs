@@ -150,9 +150,9 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
         &about.lost_marker,
         &about.late_limits,
     );
-    hashing.hash.update(format!("{} {identity:?}", format.name));
-    let hash = hashing.hash.finalize();
     let started = imported.started.or(about.modified).unwrap_or_else(wall_clock_date);
+    hashing.hash.update(format!("{} {identity:?} {started}", format.name));
+    let hash = hashing.hash.finalize();
     checked(build_run(imported, about, started, [hash[0], hash[1], hash[2]]))
 }
 

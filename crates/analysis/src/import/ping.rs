@@ -295,6 +295,15 @@ impl PingTarget {
         }
     }
 
+    /// Some replies have no line.
+    fn lines_missing(&self, listed: u64, received: u64) -> Warning {
+        let name = quote(&self.name);
+        let text = format!(
+            "ping about {name} lists {listed} of {received} replies, so the times are those of its summary"
+        );
+        Warning::new(WarningCode::SkippedText, text, "import the whole output of ping for percentiles")
+    }
+
     /// Why there are no times although there are replies: they have no line, and the times of the summary cannot be true.
     fn impossible_summary(&self, received: u64) -> Warning {
         let (name, replies) = (quote(&self.name), self.recorder.counts.received);
@@ -346,11 +355,15 @@ impl PingTarget {
             figures.times = Default::default();
             (figures.histogram_hdr_v2, figures.within_run_intervals) = Default::default();
         }
-        let mut impossible_summary = None;
+        let mut doubt_of_summary = None;
         if self.untimed == 0 && received > replies {
             // Some replies have no line: the figures of the summary cover all of them.
             let times = self.summary.and_then(|times| distribution(times, received));
-            impossible_summary = times.is_none().then(|| self.impossible_summary(received));
+            doubt_of_summary = match times {
+                None => Some(self.impossible_summary(received)),
+                // Quiet output lists none.
+                Some(_) => (replies > 0).then(|| self.lines_missing(replies, received)),
+            };
             figures.times.latency_ns = times;
         }
         figures.delivery.messages_per_second = None;
@@ -360,7 +373,7 @@ impl PingTarget {
         case.message_bytes = about.message_bytes.unwrap_or(self.message_bytes);
         if self.untimed > 0 {
             case.warnings.push(self.untimed_warning());
-        } else if let Some(warning) = impossible_summary {
+        } else if let Some(warning) = doubt_of_summary {
             case.warnings.push(warning);
         } else if let Some(limit_ns) = self.limit_ns.filter(|_| received == replies) {
             case.warnings.push(limit_warning(limited, received, limit_ns));

@@ -27,6 +27,8 @@ struct FullLog {
     message_bytes: Option<u32>,
     /// The summary counts the dropped messages.
     counts_drops: bool,
+    /// Replies that the summary counts in the time that the rows cover; 0: it does not say.
+    valid_replies: u64,
     said_zeros: SaidZeros,
     /// The summary has a count that cannot be one.
     has_wrong_count: bool,
@@ -41,6 +43,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         recorder,
         message_bytes: about.message_bytes,
         counts_drops: false,
+        valid_replies: 0,
         said_zeros: SaidZeros::default(),
         has_wrong_count: false,
         recent: RecentTimes::default(),
@@ -73,7 +76,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     counts.sent = counts.received.saturating_add(counts.lost);
     let mut figures = log.recorder.latency_figures(&about.late_limits);
     figures.counts.said_zeros = log.said_zeros;
-    let mut warnings = log.loss_warning();
+    let mut warnings = log.loss_warning(figures.counts.received);
     if !warnings.is_empty() {
         figures.counts.forget_losses();
     }
@@ -98,6 +101,10 @@ impl FullLog {
         if let Some(size) = number_after(line, "--msg-size=") {
             self.message_bytes = self.message_bytes.or(u32::try_from(size).ok());
         }
+        if line.contains("[Valid Duration]") {
+            let replies = number_after(line, "ReceivedMessages=").unwrap_or(0);
+            self.valid_replies = self.valid_replies.saturating_add(replies);
+        }
         let counts = &mut self.recorder.counts;
         for (words, count, name) in [
             ("# dropped messages = ", &mut counts.lost, "lost"),
@@ -117,11 +124,16 @@ impl FullLog {
         }
     }
 
-    fn loss_warning(&self) -> Vec<Warning> {
+    /// `rows`: the replies that the log lists.
+    fn loss_warning(&self, rows: u64) -> Vec<Warning> {
         let text = match (self.counts_drops, self.has_wrong_count) {
+            (true, false) if self.valid_replies > rows => format!(
+                "the log has {rows} of {} replies, so the losses are unknown: its end is missing",
+                self.valid_replies
+            ),
             (true, false) => return Vec::new(),
-            (_, true) => "a count of the summary is impossible, so no loss is known",
-            (false, false) => "the log has no summary, so no loss is known",
+            (_, true) => "a count of the summary is impossible, so no loss is known".to_owned(),
+            (false, false) => "the log has no summary, so no loss is known".to_owned(),
         };
         let remedy = "import the whole file that sockperf wrote after its end";
         vec![Warning::new(WarningCode::LossesUnknown, text, remedy)]

@@ -337,6 +337,10 @@ fn counts_of_sockperf_that_are_missing_or_impossible_are_no_losses() {
         ("", "the log has no summary"),
         ("# dropped messages = 18446744073709551615; # duplicated messages = 0\n", "is impossible"),
         ("# dropped messages = -1; # duplicated messages = 0\n", "is impossible"),
+        (
+            "[Valid Duration] RunTime=0.5 sec; SentMessages=9; ReceivedMessages=9\n# dropped messages = 0\n",
+            "the log has 1 of 9 replies",
+        ),
     ] {
         let run =
             import_bytes("sockperf", format!("{summary}{table}").as_bytes(), &import_options()).unwrap();

@@ -38,12 +38,13 @@ impl SideFigures {
 }
 
 /// The metric in each repetition of a run. The parts of one measurement share its host, processes and minute: together they
-/// are one value.
+/// are one value. So are repetitions that are too short for a figure of all of them.
 fn repetition_values(case: &CaseResult, metric: &Metric) -> Vec<f64> {
-    match case.repeats.is_empty() || case.is_split() {
-        true => metric.value_of_case(case).into_iter().collect(),
+    let of_each: Vec<f64> = match case.is_split() {
+        true => Vec::new(),
         false => case.repeats.iter().filter_map(|part| metric.value_of_part(case, &part.figures)).collect(),
-    }
+    };
+    if of_each.is_empty() { metric.value_of_case(case).into_iter().collect() } else { of_each }
 }
 
 /// The middle of a run's repetitions with its interval: that of the document, or else by the repetitions.

@@ -186,6 +186,7 @@ fn a_summary_that_contradicts_the_lines_counts_for_nothing() {
     // The figures of a summary are those of all replies, also of those without a line.
     let of_two = BUSYBOX.replacen("64 bytes from 192.0.2.1: seq=0 ttl=64 time=0.031 ms\n", "", 1);
     let case = cases(&of_two).unwrap().remove(0);
+    assert_eq!(warning_codes(&case.warnings), ["skipped_text"], "two of three");
     assert_eq!((case.figures.counts.received, case.figures.times.latency_ns.unwrap().min), (3, 31_000));
 }
 

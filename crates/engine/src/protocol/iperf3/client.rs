@@ -542,7 +542,7 @@ impl Party for ClientControl {
                 "the server did not start the test: it may limit the rate. See its log".to_owned()
             }
             _ if self.plan.parameters.bidirectional && self.heard.1.is_none() => {
-                format!("the server ended the test: {NO_BIDIRECTIONAL}")
+                format!("the server ended the test: it failed (see its log), or {NO_BIDIRECTIONAL}")
             }
             _ => "the control connection was closed: the server was killed, it failed, it limits the rate, or a NAT or \
                   firewall forgot the idle connection"
