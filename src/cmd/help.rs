@@ -23,6 +23,7 @@ static COMMAND_GROUPS: &[(&str, &[&str])] = &[
             "responsiveness",
             "download",
             "connect",
+            "path",
             "run",
             "monitor",
             "mesh",
@@ -93,6 +94,15 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("connect 192.0.2.7:80", "time to connect, one after the other"),
             ("connect 192.0.2.7:80 -P 8", "connections per second of 8 flows"),
             ("connect 192.0.2.7:80 --rate 100/s -t 60", "100 connections per second for a minute"),
+        ],
+    ),
+    (
+        "path",
+        &[
+            ("path 192.0.2.7", "the routers to that host, with their round trips"),
+            ("path 192.0.2.7:443", "the path of TCP connections to port 443"),
+            ("path 192.0.2.7 --flows 8", "which of them share the load over several paths?"),
+            ("path 192.0.2.7 --mtu -n", "how large may packets be? without names"),
         ],
     ),
     (

@@ -287,6 +287,11 @@ impl PlanFlags {
         Ok(Plan { keep_going: self.keep_going, ..plan })
     }
 
+    /// Whether a flag is set that only measurements with a server and repetitions have.
+    pub fn has_measuring_flags(&self) -> bool {
+        self.repeat.is_some() || self.raw.is_some() || self.token_file.is_some() || self.keep_going
+    }
+
     pub fn events_on_stdout(&self) -> bool {
         self.events.as_deref().is_some_and(is_dash)
     }

@@ -24,6 +24,7 @@ mod measure;
 mod mesh;
 mod monitor;
 mod output;
+mod path;
 mod progress;
 mod prune;
 mod replies;
@@ -94,6 +95,7 @@ enum Command {
     Responsiveness(responsiveness::Flags),
     Download(download::Flags),
     Connect(connect::Flags),
+    Path(path::Flags),
     Mesh(mesh::Flags),
     Fleet(fleet::Flags),
     Serve(serve::Flags),
@@ -149,6 +151,7 @@ fn plain_definition() -> clap::Command {
         .mut_subcommand("monitor", monitor::with_own_help)
         .mut_subcommand("throughput", throughput::with_own_help)
         .mut_subcommand("connect", connect::with_own_help)
+        .mut_subcommand("path", path::with_own_help)
         .mut_subcommand("responsiveness", responsiveness::with_own_help);
     habits::with_aliases(command)
 }
@@ -217,6 +220,7 @@ pub fn main() -> ExitCode {
         Command::Responsiveness(flags) => responsiveness::run(flags),
         Command::Download(flags) => download::run(flags),
         Command::Connect(flags) => connect::run(flags),
+        Command::Path(flags) => path::run(flags),
         Command::Mesh(flags) => mesh::run(flags),
         Command::Fleet(flags) => fleet::run(flags),
         Command::Serve(flags) => serve::run(flags),

@@ -127,6 +127,7 @@
 
 pub mod host;
 pub mod link;
+pub mod path;
 pub mod protocol;
 pub mod schedule;
 pub mod serve;

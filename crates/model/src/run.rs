@@ -16,6 +16,7 @@ mod flow_figures;
 mod line_errors;
 mod marks;
 mod mesh;
+mod path;
 mod responsiveness;
 #[cfg(test)]
 pub mod sample_runs;
@@ -52,6 +53,9 @@ pub use line_errors::LineErrors;
 pub use marks::PacketMarks;
 pub use mesh::{
     BlamedPart, MeshBlame, MeshHost, MeshPair, MeshResource, MeshResult, MeshServed, number_groups,
+};
+pub use path::{
+    HopTimes, LoadedHop, PathEnd, PathHop, PathHost, PathLoss, PathMtu, PathQueue, PathResult, QueueVerdict,
 };
 pub use responsiveness::{Confidence, ResponsivenessFigures};
 pub use setting_names::*;
@@ -134,7 +138,7 @@ pub struct CaseResult {
     pub endpoint: String,
     /// The protocol that the remote spoke (never `auto`).
     pub protocol: String,
-    /// `latency`, `throughput`, `download` or `connect`.
+    /// `latency`, `throughput`, `download`, `connect`, `path`, ….
     pub workload: String,
     /// Direction of the payload, as the client sees it.
     pub direction: Direction,
@@ -182,6 +186,9 @@ pub struct CaseResult {
     /// Time series of the probe after the load, on the time axis of `series`.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub recovery_series: Vec<SeriesEntry>,
+    /// The path to the host, if hop-limited probes looked at it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<PathResult>,
     /// CPU time of the threads that moved the payload.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,
@@ -242,6 +249,7 @@ impl CaseResult {
             under_load_series: Vec::new(),
             idle_series: Vec::new(),
             recovery_series: Vec::new(),
+            path: None,
             cpu: None,
             requested: Map::new(),
             effective: Map::new(),

@@ -29,6 +29,19 @@ pub struct DeliveryError {
     pub from: Option<IpAddr>,
 }
 
+/// An error with the part of the message that its reporter quoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotedError {
+    /// The error.
+    pub error: DeliveryError,
+    /// The MTU that the reporter states, if the message was too big.
+    pub mtu_bytes: Option<u32>,
+    /// Bytes of the quoted message: its payload over UDP, its ICMP message over ICMP, as far as the reporter quoted them.
+    pub quoted_bytes: usize,
+    /// When the error arrived, in nanoseconds of the time of day, if the socket has stamps.
+    pub arrived_wall_ns: Option<i64>,
+}
+
 impl DeliveryError {
     /// The path does not carry a packet of that size whole.
     pub fn is_too_big(&self) -> bool {

@@ -17,6 +17,19 @@ pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
         .and_then(|bytes| u32::try_from(bytes).ok())
 }
 
+/// Sends packets up to the MTU of the device whole (DF), whatever path MTU the kernel holds: what a search for it needs.
+pub fn set_path_mtu_probing(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
+    match family {
+        IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        IpFamily::V6 => {
+            let fd = fd.as_fd();
+            set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+            // Otherwise this host fragments what is larger than the path MTU.
+            set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1 as c_int)
+        }
+    }
+}
+
 /// The process at the other end of a Unix socket, if it is a process in a visible namespace.
 pub fn remote_process(fd: impl AsFd) -> Option<i32> {
     get_option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)

@@ -25,6 +25,7 @@ mod mesh;
 mod netio;
 mod overlay;
 mod overview;
+mod path;
 mod presentation;
 mod rate_explanation;
 mod sparkline;

@@ -2,6 +2,7 @@
 //! plain round trips and plain rates.
 
 use super::column::TableColumn;
+use super::path::is_path;
 use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, plural, printable, wait_mode};
 use linkgauge_engine::workload::find_workload;
 use linkgauge_model::plan::Direction;
@@ -11,6 +12,7 @@ mod capacity;
 mod connect;
 mod download;
 mod latency;
+mod path;
 mod responsiveness;
 mod throughput;
 
@@ -53,13 +55,14 @@ pub struct Presentation {
     pub(crate) figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
 }
 
-static PRESENTATIONS: [Presentation; 6] = [
+static PRESENTATIONS: [Presentation; 7] = [
     latency::PRESENTATION,
     throughput::PRESENTATION,
     responsiveness::PRESENTATION,
     capacity::PRESENTATION,
     download::PRESENTATION,
     connect::PRESENTATION,
+    path::PRESENTATION,
 ];
 
 /// The presentation of a workload. One without an entry is shown as round trips or as a rate. A foreign document may name an
@@ -125,6 +128,10 @@ fn case_answer(case: &CaseResult) -> String {
         None if case.complete || is_zero_import(case) => (shown.answer)(case),
         None => format!("{}; stopped early", (shown.answer)(case)),
     };
+    // The answer names the host.
+    if case.path.is_some() && is_path(case) && reason_without_result(case).is_none() {
+        return answer;
+    }
     format!("{}: {answer}", subject.trim_start())
 }
 

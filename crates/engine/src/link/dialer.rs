@@ -93,7 +93,7 @@ impl Dialer {
         self.clock.now()
     }
 
-    fn open_context(&self) -> OpenContext {
+    pub(crate) fn open_context(&self) -> OpenContext {
         OpenContext {
             clock: self.clock.clone(),
             memory_network: self.memory_network.clone(),

@@ -115,7 +115,7 @@ fn caps(family: IpFamily) -> Caps {
 
 /// How echo requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IcmpSocketKind {
+pub(crate) enum IcmpSocketKind {
     Ping,
     Raw,
 }
@@ -143,7 +143,10 @@ impl Options {
 }
 
 /// A socket of that kind, or of the first permitted kind.
-fn open_socket(domain: Domain, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSocketKind), Fault> {
+pub(crate) fn open_socket(
+    domain: Domain,
+    kind: Option<IcmpSocketKind>,
+) -> Result<(Socket, IcmpSocketKind), Fault> {
     let protocol = if domain == Domain::IPV6 { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
     let mut refusal = None;
     for (this, socket_type) in [(IcmpSocketKind::Ping, Type::DGRAM), (IcmpSocketKind::Raw, Type::RAW)] {
@@ -204,17 +207,21 @@ fn connect_socket(
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if kind == IcmpSocketKind::Raw {
-        let reply = match family {
-            IpFamily::V4 => REPLY_V4,
-            IpFamily::V6 => REPLY_V6,
-        };
-        system::keep_icmp_replies(&socket, family, reply, identifier)
-            .map_err(Fault::system("set a filter"))?;
+        keep_own_replies(&socket, family, identifier)?;
     }
     ask_for_reports(&socket, address.ip())?;
     options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(|error| connect_fault(&socket, address, error))?;
     Ok((socket, kind))
+}
+
+/// A raw socket gets only replies with that identifier.
+pub(crate) fn keep_own_replies(socket: &Socket, family: IpFamily, identifier: u16) -> Result<(), Fault> {
+    let reply = match family {
+        IpFamily::V4 => REPLY_V4,
+        IpFamily::V6 => REPLY_V6,
+    };
+    system::keep_icmp_replies(socket, family, reply, identifier).map_err(Fault::system("set a filter"))
 }
 
 /// Distinguishes the raw links of this process from each other, and from those of other processes as far as
@@ -299,7 +306,13 @@ impl IcmpLink {
 }
 
 /// Writes the request with its checksum. With an ICMP socket the kernel computes the checksum again.
-fn write_request(request: &mut Vec<u8>, family: IpFamily, identifier: u16, sequence: u16, data: &[u8]) {
+pub(crate) fn write_request(
+    request: &mut Vec<u8>,
+    family: IpFamily,
+    identifier: u16,
+    sequence: u16,
+    data: &[u8],
+) {
     const REQUEST_V4: u8 = 8;
     const REQUEST_V6: u8 = 128;
     request.clear();

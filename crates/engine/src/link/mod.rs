@@ -40,7 +40,7 @@ mod fault;
 mod forwarding;
 mod hosts;
 pub mod icmp;
-mod internet;
+pub(crate) mod internet;
 mod kept;
 mod l2cap;
 pub mod linx;

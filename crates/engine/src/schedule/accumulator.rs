@@ -390,6 +390,7 @@ impl CaseAccumulator {
             under_load_series: self.probe_series.clone(),
             idle_series: self.idle.series(),
             recovery_series: self.idle.recovery_series().to_vec(),
+            path: None,
             requested: self.requested.clone(),
             effective: self.effective.clone(),
             line: line_figures::line_facts(case, &self.link_rates),

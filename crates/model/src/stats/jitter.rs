@@ -10,7 +10,7 @@ use super::sum::CompensatedSum;
 
 /// The mean difference of a stream of delays, in fixed memory and in the unit of the delays.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Jitter {
+pub struct Jitter {
     previous: Option<f64>,
     differences: u64,
     sum: CompensatedSum,
@@ -32,7 +32,7 @@ impl Jitter {
 
     /// A request was lost here: the delays before and after it are not consecutive, and their difference is
     /// undefined (RFC 3393).
-    pub(crate) fn gap(&mut self) {
+    pub fn gap(&mut self) {
         self.previous = None;
     }
 
@@ -43,7 +43,7 @@ impl Jitter {
     }
 
     /// The mean absolute difference of consecutive delays; `None` before the first difference.
-    pub(crate) fn mean(&self) -> Option<f64> {
+    pub fn mean(&self) -> Option<f64> {
         (self.differences > 0).then(|| self.sum.value() / self.differences as f64)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::DeliveryError;
+use super::{DeliveryError, QuotedError};
 use crate::handle::AsHandle;
 use crate::ip_family::IpFamily;
 
@@ -16,3 +16,11 @@ pub fn set_receive_errors(_: impl AsHandle, _family: IpFamily, _is_on: bool) -> 
 pub fn take_delivery_error(_: impl AsHandle, _family: IpFamily) -> Option<DeliveryError> {
     None
 }
+
+/// There are no records.
+pub fn take_quoted_error(_: impl AsHandle, _family: IpFamily, _into: &mut [u8]) -> Option<QuotedError> {
+    None
+}
+
+/// Whether this system keeps records of undelivered messages.
+pub const HAS_DELIVERY_ERRORS: bool = false;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::c_int;
 use rustix::io::Errno;
 
-use super::DeliveryError;
+use super::{DeliveryError, QuotedError};
 use crate::ip_family::IpFamily;
 use crate::raw::{ControlBuffer, PlainData, control_value, empty_header, set_option, to_count};
 use crate::stamps;
@@ -33,15 +33,27 @@ struct ExtendedError<A> {
 // SAFETY: a C structure of integers and of types that consist of them.
 unsafe impl<A: PlainData> PlainData for ExtendedError<A> {}
 
+/// Whether this system keeps records of undelivered messages.
+pub const HAS_DELIVERY_ERRORS: bool = true;
+
 /// The oldest error of an undelivered message; does not wait.
 pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryError> {
+    take_quoted_error(fd, family, &mut []).map(|quoted| quoted.error)
+}
+
+/// The same with the quoted message, of which as much is stored as `into` has room for.
+pub fn take_quoted_error(fd: impl AsFd, family: IpFamily, into: &mut [u8]) -> Option<QuotedError> {
+    let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
     control.attach(&mut header);
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: header and control buffer live through the call and are borrowed for writing; no room for bytes or an
+    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing; no room for an
     // address is given.
-    to_count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
+    let received = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
+    let quoted_bytes = to_count(received).ok()?;
     let (error, from) = if family == IpFamily::V6 {
         let record: ExtendedError<libc::sockaddr_in6> =
             control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
@@ -54,13 +66,20 @@ pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryEr
         (record.error, known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes()))))
     };
     if stamps::is_stamp(&error) {
-        return take_delivery_error(fd, family);
+        return take_quoted_error(fd, family, into);
     }
     let is_icmp = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
-    Some(DeliveryError {
+    let errno = Errno::from_raw_os_error(error.ee_errno as c_int);
+    let error_of_message = DeliveryError {
         family,
         icmp_type_code: is_icmp.then_some((error.ee_type, error.ee_code)),
-        errno: Errno::from_raw_os_error(error.ee_errno as c_int),
+        errno,
         from,
+    };
+    Some(QuotedError {
+        error: error_of_message,
+        mtu_bytes: (errno == Errno::MSGSIZE).then_some(error.ee_info),
+        quoted_bytes,
+        arrived_wall_ns: stamps::received_wall_ns(&header),
     })
 }

@@ -6,6 +6,7 @@ use crate::report::flows::flows_text;
 use crate::report::layout::CaseNumbers;
 use crate::report::mesh;
 use crate::report::overview;
+use crate::report::path::{hop_lines, is_path, limited_note, queue_sentence};
 use crate::report::presentation::{
     IDLE_AND_LOADED, LOADED, LOWEST_AND_LOADED, differ_in_direction, filled_figure_table, is_latency,
     reason_without_result, run_answer,
@@ -79,9 +80,13 @@ impl TextReport {
             (Some(paper), _) => self.push_study(run, paper),
             (None, [case]) => {
                 self.push_figures(&run.cases);
-                self.push_case_sparkline(case);
+                // A few probes have no distribution.
+                if !is_path(case) {
+                    self.push_case_sparkline(case);
+                }
                 self.push_flows(case);
                 self.push_one_way(case);
+                self.push_path(case);
             }
             (None, cases) if differ_in_direction(cases) => self.push_figures(cases),
             (None, _) => self.push_tables(run),
@@ -180,6 +185,21 @@ impl TextReport {
         if let Some(text) = one_way_sentence(case).filter(|_| is_latency(case)) {
             let indent = format!("{INDENT}{:LABEL_COLUMNS$}  ", "");
             self.push_paragraph(&text, Style::new(), &indent, &indent);
+        }
+    }
+
+    /// The place of the queue, the hops of the path, and how to read those that answer little.
+    pub(crate) fn push_path(&mut self, case: &CaseResult) {
+        let Some(path) = &case.path else { return };
+        if let Some(text) = queue_sentence(case) {
+            self.push_paragraph(&text, BOLD, "", INDENT);
+        }
+        for (index, line) in hop_lines(path, self.width - INDENT.len()).iter().enumerate() {
+            let style = if index == 0 { Style::new().dimmed() } else { Style::new() };
+            self.push_line(&format!("{INDENT}{line}"), style);
+        }
+        if let Some(note) = limited_note(path) {
+            self.push_note("note", &note, YELLOW);
         }
     }
 

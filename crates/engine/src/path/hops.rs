@@ -1,0 +1,173 @@
+//! The figures of each hop, and where loss begins.
+//!
+//! A router may limit its replies, so the share that it answers is no loss. Only what all later hops show as well is lost on the path: the
+//! loss at a hop is the smallest share of unanswered probes of this hop and of those behind it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use linkgauge_model::run::{HopTimes, PathHop, PathHost, PathLoss};
+use linkgauge_model::stats::{Jitter, more_often_p, nearest_rank};
+
+use super::prober::{FlowEnd, Sample};
+
+/// Addresses of a hop that are stored. More cannot be real branches: the flows are fewer, and anybody can send errors with a foreign
+/// source.
+const MAX_HOSTS: usize = 16;
+
+/// A share of lost probes is larger than another with this probability of error.
+const LOSS_LEVEL: f64 = 0.01;
+
+/// Answered and unanswered probes of a hop.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HopCount {
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+}
+
+impl HopCount {
+    pub(crate) fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> HopCount {
+        let mut count = HopCount::default();
+        for sample in samples {
+            count.sent += 1;
+            count.answered += u64::from(sample.reply.is_some());
+        }
+        count
+    }
+
+    pub(crate) fn lost(self) -> u64 {
+        self.sent - self.answered
+    }
+
+    fn loss(self) -> f64 {
+        self.lost() as f64 / self.sent.max(1) as f64
+    }
+
+    fn add(&mut self, other: HopCount) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+    }
+}
+
+/// The samples that belong to the path: those of rounds, or those of the quick trace if there was no round, and none beyond the end of
+/// their flow.
+pub(crate) fn samples_on_path(samples: &[Sample], ends: &[Option<FlowEnd>]) -> Vec<Sample> {
+    let is_on_path = |sample: &&Sample| ends[sample.flow as usize].is_none_or(|end| sample.hop <= end.hop);
+    let has_round = samples.iter().any(|sample| sample.round.is_some() && sample.reply.is_some());
+    samples.iter().filter(|sample| sample.round.is_some() == has_round).filter(is_on_path).copied().collect()
+}
+
+/// The number of hops: up to the end of the longest flow, or to the last hop that replied.
+pub(crate) fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
+    let last_replied = samples.iter().filter(|sample| sample.reply.is_some()).map(|sample| sample.hop).max();
+    let ends = ends.iter().flatten().map(|end| end.hop);
+    ends.chain(last_replied).max().unwrap_or(0)
+}
+
+/// The hops of a path, from the samples on it.
+pub(crate) fn hops_of(samples: &[Sample], count: u8) -> Vec<PathHop> {
+    (1..=count)
+        .map(|hop| {
+            let of_hop = || samples.iter().filter(move |sample| sample.hop == hop);
+            let HopCount { sent, answered } = HopCount::of(of_hop());
+            PathHop {
+                hop,
+                hosts: hosts_of(of_hop()),
+                sent,
+                answered,
+                latency_ns: times_of(of_hop()),
+                loaded: None,
+            }
+        })
+        .collect()
+}
+
+/// Who replied, the most frequent first.
+fn hosts_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<PathHost> {
+    let mut found: BTreeMap<IpAddr, PathHost> = BTreeMap::new();
+    for sample in samples {
+        let Some((_, address)) = sample.reply else { continue };
+        if found.len() >= MAX_HOSTS && !found.contains_key(&address) {
+            continue;
+        }
+        let new = || PathHost { address, name: None, answered: 0, flows: Vec::new() };
+        let host = found.entry(address).or_insert_with(new);
+        host.answered += 1;
+        if let Err(place) = host.flows.binary_search(&(sample.flow + 1)) {
+            host.flows.insert(place, sample.flow + 1);
+        }
+    }
+    let mut hosts: Vec<PathHost> = found.into_values().collect();
+    hosts.sort_by_key(|host| std::cmp::Reverse(host.answered));
+    hosts
+}
+
+/// The times of the replies.
+pub(crate) fn times_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<HopTimes> {
+    let (mut sorted, mut jitter) = (Vec::new(), Jitter::default());
+    for sample in samples {
+        match sample.round_trip() {
+            Some(time) => {
+                sorted.push(time.as_nanos() as u64);
+                jitter.add(time.as_nanos() as f64);
+            }
+            None => jitter.gap(),
+        }
+    }
+    sorted.sort_unstable();
+    let at_rank = |share: f64| {
+        let rank = nearest_rank(sorted.len() as u64, share) as usize;
+        sorted.get(rank.checked_sub(1)?).copied()
+    };
+    Some(HopTimes {
+        min: *sorted.first()?,
+        p50: at_rank(0.5)?,
+        p99: at_rank(0.99)?,
+        max: *sorted.last()?,
+        jitter: jitter.mean(),
+    })
+}
+
+/// Where loss begins that all later hops show.
+pub(crate) fn locate_loss(counts: &[HopCount]) -> Option<PathLoss> {
+    let used: Vec<(u8, HopCount)> =
+        (1..).zip(counts.iter().copied()).filter(|(_, count)| count.answered > 0).collect();
+    let (_, last) = *used.last()?;
+    // The smallest loss of each hop and those behind it.
+    let mut lasting: Vec<f64> = used.iter().map(|(_, count)| count.loss()).collect();
+    for index in (1..lasting.len()).rev() {
+        lasting[index - 1] = lasting[index - 1].min(lasting[index]);
+    }
+    let before = |index: usize| index.checked_sub(1).map_or(0.0, |index| lasting[index]);
+    let rise = |index: &usize| lasting[*index] - before(*index);
+    let place = (0..used.len()).max_by(|a, b| rise(a).total_cmp(&rise(b)).then(b.cmp(a)))?;
+    let sum = |counts: &[(u8, HopCount)]| {
+        counts.iter().fold(HopCount::default(), |mut sum, (_, count)| {
+            sum.add(*count);
+            sum
+        })
+    };
+    // Hops with more than the lasting loss limit their replies.
+    let is_limited = |index: usize| {
+        let (_, count) = used[index];
+        used[index + 1..].iter().any(|(_, later)| is_larger(count, *later))
+    };
+    let unlimited: Vec<(u8, HopCount)> =
+        (0..used.len()).filter(|index| !is_limited(*index)).map(|index| used[index]).collect();
+    let split = unlimited.partition_point(|(hop, _)| *hop < used[place].0);
+    let (before, behind) = (sum(&unlimited[..split]), sum(&unlimited[split..]));
+    let is_lasting = behind.lost() > 0 && last.lost() > 0;
+    if !is_lasting || (before.sent > 0 && !is_larger(behind, before)) {
+        return None;
+    }
+    Some(PathLoss { hop: used[place].0, share: behind.loss(), lost: behind.lost(), sent: behind.sent })
+}
+
+/// Whether a share of lost probes is larger than another, beyond chance.
+fn is_larger(count: HopCount, other: HopCount) -> bool {
+    count.loss() > other.loss()
+        && more_often_p((count.lost(), count.sent as f64), (other.lost(), other.sent as f64)) < LOSS_LEVEL
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! Measures a path as a run, or beside the load of a run.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::drive::{ProbeThread, open_sockets, run_prober, search_mtu};
+use super::hops::{HopCount, hop_count, hops_of, locate_loss, samples_on_path, times_of};
+use super::prober::{FlowEnd, Prober, Sample, Schedule};
+use super::queue::{HopPhases, growth_at, locate_queue};
+use super::socket::{ProbeKind, Target};
+use crate::link::{Dialer, Fault, LinkError};
+use crate::schedule::{LiveValues, Observer, RunContext, RunEvent};
+use linkgauge_model::clock::{Clock, Time};
+use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::plan::Direction;
+use linkgauge_model::run::{
+    CaseResult, Environment, Failure, FailureKind, Figures, LoadedHop, PathEnd, PathResult, Run,
+};
+use linkgauge_model::sample::{RecordedTimes, Recorder};
+use linkgauge_model::stats::median;
+use linkgauge_model::warnings;
+use linkgauge_system as system;
+
+/// The name of the workload in documents.
+pub const PATH_WORKLOAD: &str = "path";
+
+/// Identity of the method: constant ports, a probe for each hop in each round.
+const METHOD: &str = "path/1";
+
+/// Port of UDP probes, at which traceroute begins: nothing listens there.
+pub const UDP_PORT: u16 = 33434;
+
+/// Rounds on the idle path before a load.
+const IDLE_ROUNDS: u32 = 6;
+
+/// The queue of a load needs so long to fill.
+const FILL_TIME: Duration = Duration::from_millis(700);
+
+/// Under load a reply may take longer.
+const LOADED_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The longest wait for the names of routers.
+const NAME_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Interval of progress events.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A measurement of a path.
+#[derive(Debug, Clone)]
+pub struct PathPlan {
+    /// The host, with the options of its transport.
+    pub endpoint: Endpoint,
+    /// What the probes are.
+    pub kind: ProbeKind,
+    /// Port of the host if the endpoint has none.
+    pub default_port: u16,
+    /// Flows with different ports.
+    pub flows: u32,
+    /// The longest path that is looked for.
+    pub max_hops: u8,
+    /// Probes for each hop.
+    pub count: u32,
+    /// From one probe of a hop to the next.
+    pub interval: Duration,
+    /// A reply that takes longer counts as lost.
+    pub timeout: Duration,
+    /// Search the largest packet that fits.
+    pub finds_mtu: bool,
+    /// Look for the names of the hops.
+    pub finds_names: bool,
+}
+
+impl PathPlan {
+    fn schedule(&self) -> Schedule {
+        Schedule {
+            flows: self.flows,
+            max_hops: self.max_hops,
+            rounds: Some(self.count),
+            interval: self.interval,
+            timeout: self.timeout,
+            under_way: if self.kind == ProbeKind::Tcp { 1 } else { usize::MAX },
+            seed: fastrand::u64(..),
+        }
+    }
+
+    /// Finds the address of the host. Ends soon after an interrupt.
+    fn resolve(&self, dialer: &Dialer) -> Result<Target, LinkError> {
+        let (sender, receiver) = mpsc::channel();
+        let (plan, dialer_of_thread) = (self.clone(), dialer.clone());
+        let lookup = move || {
+            sender.send(Target::resolve(&plan.endpoint, plan.kind, plan.default_port, &dialer_of_thread))
+        };
+        std::thread::spawn(lookup);
+        let target = loop {
+            match receiver.recv_timeout(Duration::from_millis(50)) {
+                Ok(target) => break target,
+                Err(mpsc::RecvTimeoutError::Timeout) if !dialer.cancel.load(Relaxed) => {}
+                Err(_) => break Err(Fault::Interrupted),
+            }
+        };
+        target.map_err(|fault| LinkError::new(&self.endpoint, fault))
+    }
+}
+
+/// What the probes of a path measured.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) target: Target,
+    pub(super) samples: Vec<Sample>,
+    pub(super) ends: Vec<Option<FlowEnd>>,
+}
+
+/// Measures a path. The run also holds partial results.
+pub fn measure_path(plan: &PathPlan, context: &mut RunContext) -> Run {
+    let (started, stamp) = (context.dialer.now(), linkgauge_model::clock::wall_clock_date());
+    let estimate_ns = Some((plan.interval * plan.count).as_nanos() as u64);
+    context.observer.event(&RunEvent::Begins { cases: 1, repeat: 1, estimate_ns });
+    let case = measure_case(plan, context);
+    let environment = Environment { client: context.environment.clone(), server: Map::new() };
+    let elapsed_ns = context.dialer.now().since(started).as_nanos() as u64;
+    let mut run = Run::of_cases(stamp, elapsed_ns, vec![case], environment);
+    run.interrupted = context.is_interrupted();
+    run.warnings = warnings::host_warnings(&run.environment.client);
+    context.observer.event(&RunEvent::Ends { complete: run.is_complete(), elapsed_ns });
+    run
+}
+
+fn measure_case(plan: &PathPlan, context: &RunContext) -> CaseResult {
+    let (case, repetition) = (0, 0);
+    let (endpoint, protocol) = (plan.endpoint.as_str(), plan.kind.name());
+    let workload = PATH_WORKLOAD;
+    let begins = RunEvent::CaseBegins { case, repetition, endpoint, protocol, workload, message_bytes: 0 };
+    context.observer.event(&begins);
+    let began = context.dialer.now();
+    let measured = trace(plan, context);
+    let mut result = CaseResult {
+        protocol: protocol.to_owned(),
+        method: METHOD.to_owned(),
+        parallel: plan.flows,
+        requested: requested_settings(plan),
+        ..CaseResult::of_figures(endpoint.to_owned(), workload, Direction::Loop, Figures::default())
+    };
+    let failure = match measured {
+        Ok(trace) => {
+            result.figures = end_figures(&trace);
+            result.path = Some(describe(plan, &trace, context));
+            no_replies(&trace).filter(|_| !context.is_interrupted())
+        }
+        Err(error) => Some(Failure::from(error)),
+    };
+    result.elapsed_ns = context.dialer.now().since(began).as_nanos() as u64;
+    match &failure {
+        Some(failure) => {
+            context.observer.event(&RunEvent::Failed { case, repetition, reason: &failure.message });
+        }
+        None => context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &result.figures }),
+    }
+    result.complete = failure.is_none() && !context.is_interrupted();
+    result.failures.extend(failure);
+    result
+}
+
+/// The settings that decide what a run can be compared with.
+fn requested_settings(plan: &PathPlan) -> Map<String, Value> {
+    [
+        ("flows", Value::from(plan.flows)),
+        ("count", plan.count.into()),
+        ("interval_ns", (plan.interval.as_nanos() as u64).into()),
+        ("timeout_ns", (plan.timeout.as_nanos() as u64).into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect()
+}
+
+fn trace(plan: &PathPlan, context: &RunContext) -> Result<Trace, LinkError> {
+    let fail = |fault| LinkError::new(&plan.endpoint, fault);
+    let target = plan.resolve(&context.dialer)?;
+    let mut sockets = open_sockets(&target, plan.flows).map_err(fail)?;
+    let mut prober = Prober::new(plan.schedule());
+    let (began, total) = (context.dialer.now(), (plan.interval * plan.count).as_secs_f64());
+    let mut next_report = began + PROGRESS_INTERVAL;
+    let is_stopped = |now: Time, prober: &mut Prober| {
+        if now >= next_report {
+            next_report = next_report + PROGRESS_INTERVAL;
+            let share = Some((now.since(began).as_secs_f64() / total.max(1e-9)).min(1.0));
+            let elapsed_ns = now.since(began).as_nanos() as u64;
+            let messages = prober.samples.iter().filter(|sample| sample.reply.is_some()).count() as u64;
+            let values = LiveValues { elapsed_ns, messages, share, ..LiveValues::default() };
+            context.observer.event(&RunEvent::Progress { case: 0, repetition: 0, values });
+        }
+        context.is_interrupted()
+    };
+    run_prober(&mut prober, &mut sockets, &context.dialer.clock, is_stopped).map_err(fail)?;
+    let (samples, ends) = prober.finish();
+    Ok(Trace { target, samples, ends })
+}
+
+/// Why a path has no hop.
+fn no_replies(trace: &Trace) -> Option<Failure> {
+    let is_silent = trace.samples.iter().all(|sample| sample.reply.is_none());
+    is_silent.then(|| {
+        let others = match trace.target.kind {
+            ProbeKind::Udp => "--probe icmp, or --probe tcp with a port that is open",
+            ProbeKind::Icmp => "--probe udp, or --probe tcp with a port that is open",
+            ProbeKind::Tcp => "--probe icmp or --probe udp",
+        };
+        let address = trace.target.address.ip();
+        let kind = trace.target.kind.name();
+        let message = format!(
+            "{address}: no router and no host replied to {kind} probes: a firewall may drop them or their replies. Try {others}"
+        );
+        Failure::new(FailureKind::NoData, message)
+    })
+}
+
+/// The round trips to the host, as figures of a case. Where the host is not reached, no probe of its round returned.
+fn end_figures(trace: &Trace) -> Figures {
+    let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+    for sample in samples_on_path(&trace.samples, &trace.ends) {
+        let end = trace.ends[sample.flow as usize].filter(|end| end.refused_by.is_none());
+        if end.map_or(sample.hop != 1, |end| end.hop != sample.hop) {
+            continue;
+        }
+        let round_trip = sample.round_trip().filter(|_| end.is_some());
+        recorder.counts.sent += 1;
+        match round_trip {
+            Some(time) => {
+                let sequence = recorder.counts.received;
+                let (sent, received) = (sample.sent, sample.sent + time);
+                recorder.begin(sent);
+                let sample = linkgauge_model::sample::Sample { sequence, intended: sent, sent, received };
+                recorder.record_reply(sample, 0);
+            }
+            None => recorder.record_loss(sample.sent),
+        }
+    }
+    recorder.finish();
+    let mut figures = recorder.latency_figures(&[]);
+    // The probes of a round are no stream of messages.
+    figures.delivery.messages_per_second = None;
+    figures
+}
+
+fn describe(plan: &PathPlan, trace: &Trace, context: &RunContext) -> PathResult {
+    let samples = samples_on_path(&trace.samples, &trace.ends);
+    let count = hop_count(&samples, &trace.ends);
+    let mut path = path_of(trace, plan, &samples, count);
+    let counts: Vec<HopCount> =
+        (1..=count).map(|hop| HopCount::of(samples.iter().filter(|sample| sample.hop == hop))).collect();
+    path.loss = locate_loss(&counts);
+    if plan.finds_mtu && path.end == PathEnd::Reached && !context.is_interrupted() {
+        path.mtu = search_mtu(&trace.target, count, plan.timeout, &context.dialer);
+    }
+    if plan.finds_names {
+        add_names(&mut path, &context.dialer.cancel);
+    }
+    path
+}
+
+fn path_of(trace: &Trace, plan: &PathPlan, samples: &[Sample], count: u8) -> PathResult {
+    let ends: Vec<FlowEnd> = trace.ends.iter().flatten().copied().collect();
+    let refused_by = ends.iter().find_map(|end| end.refused_by);
+    let end = match () {
+        () if ends.iter().any(|end| end.refused_by.is_none()) => PathEnd::Reached,
+        () if refused_by.is_some() => PathEnd::Refused,
+        () => PathEnd::Silent,
+    };
+    let has_port = trace.target.kind != ProbeKind::Icmp;
+    PathResult {
+        address: trace.target.address.ip(),
+        probe: trace.target.kind.name().to_owned(),
+        port: has_port.then(|| trace.target.address.port()),
+        flows: plan.flows,
+        end,
+        refused_by: refused_by.filter(|_| end == PathEnd::Refused),
+        hops: hops_of(samples, count),
+        loss: None,
+        queue: None,
+        mtu: None,
+    }
+}
+
+/// Looks for the names of all hops at once. A resolver may be slow: what it does not know in time has no name.
+fn add_names(path: &mut PathResult, cancel: &AtomicBool) {
+    let (sender, receiver) = mpsc::channel();
+    let addresses: Vec<IpAddr> =
+        path.hops.iter().flat_map(|hop| hop.hosts.iter().map(|host| host.address)).collect();
+    for &address in &addresses {
+        let sender = sender.clone();
+        // A thread that waits for the resolver ends with the program.
+        let _ = std::thread::Builder::new()
+            .spawn(move || sender.send((address, system::name_of_address(address))));
+    }
+    drop(sender);
+    let clock = Clock::System;
+    let until = clock.now() + NAME_PATIENCE;
+    while !cancel.load(Relaxed) && clock.now() < until {
+        match receiver.recv_timeout(Duration::from_millis(50).min(until.since(clock.now()))) {
+            Ok((address, name)) => {
+                let hosts = path.hops.iter_mut().flat_map(|hop| &mut hop.hosts);
+                hosts.filter(|host| host.address == address).for_each(|host| host.name.clone_from(&name));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Measures the path on the idle link and while the cases of a run load it, and adds it to the results.
+///
+/// # Errors
+///
+/// Fails if the probes cannot be sent. The run has not begun then.
+pub fn measure_path_beside<'a>(
+    plan: &PathPlan,
+    context: &mut RunContext<'a>,
+    run: impl FnOnce(&mut RunContext) -> Run,
+) -> Result<Run, LinkError> {
+    let target = plan.resolve(&context.dialer)?;
+    let schedule = Schedule { rounds: None, timeout: plan.timeout.max(LOADED_TIMEOUT), ..plan.schedule() };
+    let thread =
+        ProbeThread::start(target, schedule).map_err(|fault| LinkError::new(&plan.endpoint, fault))?;
+    let idle_end = context.dialer.now() + plan.interval * IDLE_ROUNDS;
+    while context.dialer.now() < idle_end && !context.is_interrupted() {
+        let soon = context.dialer.now() + Duration::from_millis(50);
+        context.dialer.clock.sleep_until(soon.min(idle_end));
+    }
+    let idle_end = context.dialer.now();
+    let watch = LoadWatch {
+        observer: context.observer,
+        clock: context.dialer.clock.clone(),
+        begins: Mutex::default(),
+    };
+    let mut watched = RunContext {
+        dialer: context.dialer.clone(),
+        observer: &watch,
+        token: context.token.clone(),
+        raw: context.raw.take(),
+        replies: context.replies.clone(),
+        content: context.content.take(),
+        partial_content: context.partial_content.take(),
+        environment: context.environment.clone(),
+        connection_cache: context.connection_cache.clone(),
+        overhead_ns: context.overhead_ns,
+    };
+    let mut run = run(&mut watched);
+    let trace = thread.finish();
+    let begins = watch.begins.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (index, case) in run.cases.iter_mut().enumerate() {
+        let load = begins.get(index).copied().flatten();
+        let load = load.map(|begin| (begin + FILL_TIME, begin + Duration::from_nanos(case.elapsed_ns)));
+        case.path = Some(path_under_load(plan, &trace, idle_end, load, case));
+    }
+    Ok(run)
+}
+
+/// Notes when the load of each case began.
+struct LoadWatch<'a> {
+    observer: &'a dyn Observer,
+    clock: Clock,
+    begins: Mutex<Vec<Option<Time>>>,
+}
+
+impl Observer for LoadWatch<'_> {
+    fn event(&self, event: &RunEvent) {
+        if let RunEvent::Progress { case, values, .. } = event {
+            // Events are late, never early.
+            let begin = Time(self.clock.now().0.saturating_sub(values.elapsed_ns));
+            let mut begins = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
+            let length = begins.len().max(case + 1);
+            begins.resize(length, None);
+            let known = begins[*case].unwrap_or(Time::NEVER);
+            begins[*case] = Some(known.min(begin));
+        }
+        self.observer.event(event);
+    }
+}
+
+/// The path of a case with its load from one time to another.
+fn path_under_load(
+    plan: &PathPlan,
+    trace: &Trace,
+    idle_end: Time,
+    load: Option<(Time, Time)>,
+    case: &CaseResult,
+) -> PathResult {
+    let all = samples_on_path(&trace.samples, &trace.ends);
+    let is_idle = |sample: &&Sample| sample.sent < idle_end;
+    let is_loaded = |sample: &&Sample| load.is_some_and(|(from, to)| sample.sent >= from && sample.sent < to);
+    let idle: Vec<Sample> = all.iter().filter(is_idle).copied().collect();
+    let loaded: Vec<Sample> = all.iter().filter(is_loaded).copied().collect();
+    let count = hop_count(&all, &trace.ends);
+    let mut path = path_of(trace, plan, &idle, count);
+    let of_hop = |samples: &[Sample], hop: u8| -> Vec<f64> {
+        let of_hop = samples.iter().filter(|sample| sample.hop == hop);
+        of_hop.filter_map(Sample::round_trip).map(|time| time.as_nanos() as f64).collect()
+    };
+    let phases: Vec<HopPhases> = (1..=count)
+        .map(|hop| HopPhases { hop, idle: of_hop(&idle, hop), loaded: of_hop(&loaded, hop) })
+        .collect();
+    let located = locate_queue(&phases, session_added_ns(case));
+    let mut counts = Vec::new();
+    for (hop, phases) in path.hops.iter_mut().zip(&phases) {
+        let of_hop = || loaded.iter().filter(|sample| sample.hop == hop.hop);
+        let count = HopCount::of(of_hop());
+        counts.push(count);
+        let growth = growth_at(&located.growths, hop.hop);
+        let added = || Some(median(&phases.loaded)? - median(&phases.idle)?);
+        hop.loaded = Some(LoadedHop {
+            sent: count.sent,
+            answered: count.answered,
+            latency_ns: times_of(of_hop()),
+            added_ns: growth.map(|growth| growth.added).or_else(added),
+            lasting_ns: growth.map(|growth| growth.lasting),
+        });
+    }
+    path.loss = locate_loss(&counts);
+    path.queue = Some(located.queue);
+    path
+}
+
+/// What the load adds to the round trips of a probe in its own session.
+fn session_added_ns(case: &CaseResult) -> Option<f64> {
+    let p50 = |figures: &Option<Figures>| {
+        figures.as_ref()?.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
+    };
+    Some(p50(&case.under_load)? - p50(&case.idle)?)
+}

@@ -1,0 +1,18 @@
+//! The path to a host: hop-limited probes and what their replies say about routers, loss, queues and the size that fits.
+//!
+//! `prober` decides what is sent when, `hops` computes the figures of each hop, `queue` finds the hop behind which a load queues, and
+//! `mtu` searches the largest packet: state machines and pure functions without I/O. `socket` sends and receives, `drive`
+//! runs the machines over sockets, and `measure` makes the result: of a path alone, or beside the load of a run.
+//!
+//! Nothing needs privileges on Linux: routers' replies come from the error queue of the probe's own socket (`IP_RECVERR`).
+
+mod drive;
+mod hops;
+mod measure;
+mod mtu;
+mod prober;
+mod queue;
+mod socket;
+
+pub use measure::{PATH_WORKLOAD, PathPlan, UDP_PORT, measure_path, measure_path_beside};
+pub use socket::ProbeKind;

@@ -1,0 +1,218 @@
+//! The largest packet that a path carries whole, and the hop behind which larger ones vanish: a state machine without I/O.
+//!
+//! Packets that must not be fragmented are sent to the host, which confirms each by a reply (RFC 8899). A router's report that a packet is
+//! too big is a hint, tested like any other size. A size fails after [`ATTEMPTS`] packets without a reply, so that a single loss is no
+//! limit. Then a packet that is too big goes to each hop: those before the narrow link still reply.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use linkgauge_model::clock::Time;
+use linkgauge_model::run::PathMtu;
+
+/// Packets of a size without a reply after which it counts as too big.
+const ATTEMPTS: u32 = 3;
+
+/// A packet to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SizedProbe {
+    /// Unique, from 0.
+    pub(crate) number: u32,
+    /// Of the IP packet.
+    pub(crate) bytes: u32,
+    /// The hop limit; `None`: that of the system.
+    pub(crate) hop: Option<u8>,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MtuAction {
+    Send(SizedProbe),
+    Wait(Time),
+    Done,
+}
+
+/// What is being tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A size, to the host.
+    Size {
+        bytes: u32,
+    },
+    /// The largest failed size, to the hops from this one.
+    Hops {
+        next: u8,
+    },
+    Over,
+}
+
+/// The search.
+#[derive(Debug)]
+pub(crate) struct MtuSearch {
+    /// Bytes of the largest packet that has passed; 0 before.
+    passed: u32,
+    /// Bytes of the smallest packet that has not.
+    failed: Option<u32>,
+    /// The size that every path of this family carries.
+    base: u32,
+    /// The report of a router: the MTU, and its address.
+    report: Option<(u32, IpAddr)>,
+    /// What the local interface carries.
+    local_limit: u32,
+    /// The hop of the host.
+    distance: u8,
+    timeout: Duration,
+    stage: Stage,
+    attempt: u32,
+    /// Number and time of the last packet, while its reply is awaited.
+    under_way: Option<(u32, Time)>,
+    /// The number of the first packet to a hop, in this attempt.
+    first_to_hops: u32,
+    last_hop: Option<u8>,
+    sent: u32,
+}
+
+impl MtuSearch {
+    /// A search from the size that the local interface carries down to `base`.
+    pub(crate) fn new(local_limit: u32, base: u32, distance: u8, timeout: Duration) -> MtuSearch {
+        MtuSearch {
+            passed: 0,
+            failed: None,
+            base: base.min(local_limit),
+            report: None,
+            local_limit,
+            distance,
+            timeout,
+            stage: Stage::Size { bytes: local_limit },
+            attempt: 0,
+            under_way: None,
+            first_to_hops: 0,
+            last_hop: None,
+            sent: 0,
+        }
+    }
+
+    pub(crate) fn next(&mut self, now: Time) -> MtuAction {
+        if let Some((_, sent)) = self.under_way {
+            let until = sent + self.timeout;
+            let may_send_more = matches!(self.stage, Stage::Hops { next } if next <= self.distance);
+            if now < until && !may_send_more {
+                return MtuAction::Wait(until);
+            }
+            if !may_send_more {
+                self.on_silence();
+            }
+        }
+        match self.stage {
+            Stage::Size { bytes } => self.send(bytes, None, now),
+            Stage::Hops { next } => {
+                self.stage = Stage::Hops { next: next + 1 };
+                self.send(self.failed.unwrap_or(self.local_limit), Some(next), now)
+            }
+            Stage::Over => MtuAction::Done,
+        }
+    }
+
+    fn send(&mut self, bytes: u32, hop: Option<u8>, now: Time) -> MtuAction {
+        let number = self.sent;
+        self.sent += 1;
+        self.under_way = Some((number, now));
+        MtuAction::Send(SizedProbe { number, bytes, hop })
+    }
+
+    /// The host has received a packet.
+    pub(crate) fn on_passed(&mut self, number: u32) {
+        if let (Stage::Size { bytes }, true) = (self.stage, self.is_awaited(number)) {
+            self.passed = self.passed.max(bytes);
+            self.choose_size();
+        }
+    }
+
+    /// A router reports that a packet is too big for its next link. A report that cannot be true is ignored.
+    pub(crate) fn on_too_big(&mut self, mtu: u32, from: IpAddr) {
+        let Stage::Size { bytes } = self.stage else { return };
+        if mtu >= bytes || mtu < self.base || self.under_way.is_none() || self.passed >= mtu {
+            return;
+        }
+        self.report = Some((mtu, from));
+        self.failed = Some(bytes);
+        self.choose_size();
+    }
+
+    /// A router replied to a packet whose hop limit was used up there.
+    pub(crate) fn on_expired(&mut self, number: u32) {
+        if let (Stage::Hops { .. }, Some(index)) = (self.stage, number.checked_sub(self.first_to_hops)) {
+            let hop = u8::try_from(index + 1).unwrap_or(u8::MAX);
+            self.last_hop = self.last_hop.max(Some(hop.min(self.distance)));
+        }
+    }
+
+    fn is_awaited(&self, number: u32) -> bool {
+        self.under_way.is_some_and(|(awaited, _)| awaited == number)
+    }
+
+    /// Nothing replied in time.
+    fn on_silence(&mut self) {
+        self.under_way = None;
+        self.attempt += 1;
+        if self.attempt < ATTEMPTS {
+            if matches!(self.stage, Stage::Hops { .. }) {
+                self.begin_hops();
+            }
+            return;
+        }
+        match self.stage {
+            Stage::Size { bytes } => {
+                self.failed = Some(self.failed.map_or(bytes, |failed| failed.min(bytes)));
+                self.choose_size();
+            }
+            _ => self.stage = Stage::Over,
+        }
+    }
+
+    fn begin_hops(&mut self) {
+        self.stage = Stage::Hops { next: 1 };
+        self.first_to_hops = self.sent;
+    }
+
+    /// The next size: what a router reports, then the middle of what is open.
+    fn choose_size(&mut self) {
+        (self.attempt, self.under_way) = (0, None);
+        let Some(failed) = self.failed else {
+            self.stage = Stage::Over;
+            return;
+        };
+        let is_open = |bytes: u32| bytes > self.passed && bytes < failed;
+        let reported = self.report.map(|(mtu, _)| mtu);
+        // A report that was tested ends the search.
+        let is_confirmed = reported == Some(self.passed);
+        self.stage = match reported.filter(|mtu| is_open(*mtu)) {
+            _ if is_confirmed || failed <= self.passed + 1 => {
+                self.begin_hops();
+                return;
+            }
+            // Not even the smallest packet has a reply.
+            _ if self.passed == 0 && failed <= self.base => Stage::Over,
+            Some(bytes) => Stage::Size { bytes },
+            None if self.passed == 0 => Stage::Size { bytes: self.base },
+            None => Stage::Size { bytes: self.passed.midpoint(failed) },
+        };
+    }
+
+    /// The result; `None` if nothing had a reply.
+    pub(crate) fn result(&self) -> Option<PathMtu> {
+        let is_limited = self.failed.is_some();
+        let reported_by = self.report.filter(|(mtu, _)| *mtu == self.passed).map(|(_, from)| from);
+        (self.passed > 0).then(|| PathMtu {
+            bytes: self.passed,
+            last_hop: self.last_hop.filter(|_| is_limited),
+            reported_by,
+            is_local: !is_limited,
+            is_black_hole: is_limited && reported_by.is_none(),
+            probes: self.sent,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Which hop-limited probe is due when, and which reply belongs to it: a state machine without I/O.
+//!
+//! A quick trace finds the length of the path; rounds follow, each with one probe for each hop. The routers of strangers limit their
+//! replies, so a round takes a second by default. Flows take turns, round by round.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use linkgauge_model::clock::Time;
+use linkgauge_model::stats::SplitMix64;
+
+/// What a measurement of a path does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    /// Flows with different ports.
+    pub(crate) flows: u32,
+    /// The longest path that is looked for.
+    pub(crate) max_hops: u8,
+    /// Probes for each hop; `None` until it is stopped.
+    pub(crate) rounds: Option<u32>,
+    /// From one round to the next.
+    pub(crate) interval: Duration,
+    /// A reply that takes longer counts as lost.
+    pub(crate) timeout: Duration,
+    /// Probes of a flow that may be under way at a time: one, if each occupies the ports of the flow.
+    pub(crate) under_way: usize,
+    /// Seed of the jitter of the probes.
+    pub(crate) seed: u64,
+}
+
+/// Hops without a reply after which the quick trace ends.
+const MAX_SILENT_HOPS: u8 = 5;
+
+/// Rounds in which hops beyond the last one that replied are probed, while the end of the path is unknown.
+const SEARCH_ROUNDS: u32 = 3;
+
+/// The quick trace waits so long for a reply before it probes the next hop as well.
+const TRACE_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A probe moves by up to this share of the time between two probes, so that no period of the path fits theirs.
+const JITTER_SHARE: f64 = 0.3;
+
+/// A probe to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Probe {
+    /// Unique, from 0.
+    pub(crate) number: u32,
+    /// From 0.
+    pub(crate) flow: u32,
+    /// The hop limit.
+    pub(crate) hop: u8,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Send(Probe),
+    /// Wait for replies until then.
+    Wait(Time),
+    Done,
+}
+
+/// What a reply says about the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyKind {
+    /// The hop limit was used up there.
+    Expired,
+    /// The destination has it.
+    Reached,
+    /// It is not forwarded from there.
+    Refused,
+    /// It is too big for the next link, which carries this.
+    TooBig(u32),
+}
+
+/// A reply to a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reply {
+    /// The number of the probe; `None` if the router quoted too little of it.
+    pub(crate) number: Option<u32>,
+    /// The flow whose socket received it.
+    pub(crate) flow: u32,
+    pub(crate) from: IpAddr,
+    pub(crate) kind: ReplyKind,
+    pub(crate) at: Time,
+}
+
+/// The fate of a probe.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) flow: u32,
+    pub(crate) hop: u8,
+    /// The round; `None` in the quick trace.
+    pub(crate) round: Option<u32>,
+    pub(crate) sent: Time,
+    pub(crate) reply: Option<(Duration, IpAddr)>,
+    /// Neither a reply nor a timeout so far.
+    is_under_way: bool,
+}
+
+impl Sample {
+    /// The round trip.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.reply.map(|(time, _)| time)
+    }
+}
+
+/// Where a flow ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlowEnd {
+    pub(crate) hop: u8,
+    /// The router that refused it; `None`: the destination replied.
+    pub(crate) refused_by: Option<IpAddr>,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    schedule: Schedule,
+    /// By number.
+    pub(crate) samples: Vec<Sample>,
+    /// By flow.
+    pub(crate) ends: Vec<Option<FlowEnd>>,
+    /// The last hop that replied to any flow.
+    last_replied: u8,
+    /// The first sample that may be under way: earlier ones are not.
+    oldest: usize,
+    phase: Phase,
+    random: SplitMix64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// The next hop of the quick trace.
+    Trace { hop: u8 },
+    /// The next hop of a round, the begin of the round, and when the hop is due.
+    Round { round: u32, hop: u8, began: Time, due: Time },
+    /// Nothing more is sent.
+    Ending,
+}
+
+impl Prober {
+    pub(crate) fn new(schedule: Schedule) -> Prober {
+        Prober {
+            schedule,
+            samples: Vec::new(),
+            ends: vec![None; schedule.flows as usize],
+            last_replied: 0,
+            oldest: 0,
+            phase: Phase::Trace { hop: 1 },
+            random: SplitMix64::new(schedule.seed),
+        }
+    }
+
+    /// The fates of the probes and the end of each flow. Probes that are still under way have none.
+    pub(crate) fn finish(mut self) -> (Vec<Sample>, Vec<Option<FlowEnd>>) {
+        self.samples.retain(|sample| !sample.is_under_way);
+        (self.samples, self.ends)
+    }
+
+    /// What to do now. A probe counts as sent at this time unless `on_sent` says otherwise.
+    pub(crate) fn next(&mut self, now: Time) -> Action {
+        self.expire(now);
+        match self.phase {
+            Phase::Trace { hop } => self.trace(hop, now),
+            Phase::Round { .. } => self.round(now),
+            Phase::Ending => match self.under_way(None).map(|sample| sample.sent).max() {
+                Some(sent) => Action::Wait(sent + self.schedule.timeout),
+                None => Action::Done,
+            },
+        }
+    }
+
+    /// When a probe really left.
+    pub(crate) fn on_sent(&mut self, number: u32, at: Time) {
+        if let Some(sample) = self.samples.get_mut(number as usize) {
+            sample.sent = at;
+        }
+    }
+
+    /// A reply arrived. One that fits no probe under way is ignored.
+    pub(crate) fn on_reply(&mut self, reply: &Reply) {
+        let Some(number) = reply.number.map(|number| number as usize).or_else(|| self.only_one(reply)) else {
+            return;
+        };
+        let Some(sample) = self.samples.get_mut(number) else { return };
+        let is_of_hop = !matches!(reply.kind, ReplyKind::TooBig(_));
+        if sample.flow != reply.flow || !sample.is_under_way || !is_of_hop {
+            return;
+        }
+        sample.is_under_way = false;
+        sample.reply = Some((reply.at.since(sample.sent), reply.from));
+        let (hop, end) = (sample.hop, &mut self.ends[reply.flow as usize]);
+        self.last_replied = self.last_replied.max(hop);
+        let is_nearer = end.is_none_or(|end| hop < end.hop);
+        match reply.kind {
+            // The path has become longer.
+            ReplyKind::Expired if !is_nearer => *end = None,
+            ReplyKind::Expired => {}
+            ReplyKind::Reached if is_nearer => *end = Some(FlowEnd { hop, refused_by: None }),
+            ReplyKind::Refused if is_nearer => *end = Some(FlowEnd { hop, refused_by: Some(reply.from) }),
+            ReplyKind::Reached | ReplyKind::Refused | ReplyKind::TooBig(_) => {}
+        }
+    }
+
+    /// The only probe that a reply without a number can belong to.
+    fn only_one(&self, reply: &Reply) -> Option<usize> {
+        let is_of_flow = |sample: &Sample| sample.is_under_way && sample.flow == reply.flow;
+        let mut found = (self.oldest..self.samples.len()).filter(|&index| is_of_flow(&self.samples[index]));
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    fn under_way(&self, flow: Option<u32>) -> impl Iterator<Item = &Sample> {
+        let is_of = move |sample: &&Sample| flow.is_none_or(|flow| sample.flow == flow);
+        self.samples[self.oldest..].iter().filter(|sample| sample.is_under_way).filter(is_of)
+    }
+
+    /// Ends the probes whose timeout is over.
+    fn expire(&mut self, now: Time) {
+        let timeout = self.schedule.timeout;
+        for sample in &mut self.samples[self.oldest..] {
+            sample.is_under_way &= now < sample.sent + timeout;
+        }
+        let passed = self.samples[self.oldest..].iter().take_while(|sample| !sample.is_under_way).count();
+        self.oldest += passed;
+    }
+
+    fn send(&mut self, flow: u32, hop: u8, round: Option<u32>, now: Time) -> Action {
+        let number = self.samples.len() as u32;
+        self.samples.push(Sample { flow, hop, round, sent: now, reply: None, is_under_way: true });
+        Action::Send(Probe { number, flow, hop })
+    }
+
+    fn trace(&mut self, hop: u8, now: Time) -> Action {
+        let is_over = match self.ends[0] {
+            Some(end) => hop > end.hop,
+            None => hop > self.schedule.max_hops || hop > self.last_replied + MAX_SILENT_HOPS,
+        };
+        let under_way = self.under_way(None).count();
+        let first_end = self.under_way(None).map(|sample| sample.sent).min();
+        if is_over {
+            // A late reply may be the end of the path.
+            if let (Some(sent), None) = (first_end, self.ends[0]) {
+                return Action::Wait(sent + self.schedule.timeout);
+            }
+            self.phase = self.begin_round(0, now);
+            return self.next(now);
+        }
+        let last = self.samples.last().filter(|sample| sample.is_under_way).map(|sample| sample.sent);
+        let patience = last.map(|sent| sent + TRACE_PATIENCE).filter(|until| now < *until);
+        let limit = self.schedule.under_way.min(usize::from(MAX_SILENT_HOPS) - 1);
+        match (patience, first_end) {
+            (_, Some(sent)) if under_way >= limit => Action::Wait(sent + self.schedule.timeout),
+            (Some(until), _) => Action::Wait(until),
+            _ => {
+                self.phase = Phase::Trace { hop: hop + 1 };
+                self.send(0, hop, None, now)
+            }
+        }
+    }
+
+    fn begin_round(&self, round: u32, began: Time) -> Phase {
+        if self.schedule.rounds.is_some_and(|rounds| round >= rounds) || self.horizon(round) == 0 {
+            return Phase::Ending;
+        }
+        Phase::Round { round, hop: 1, began, due: began }
+    }
+
+    /// The flow of a round.
+    fn flow_of(&self, round: u32) -> u32 {
+        round % self.schedule.flows
+    }
+
+    /// The last hop that a round probes; 0 if nothing has ever replied.
+    fn horizon(&self, round: u32) -> u8 {
+        match self.ends[self.flow_of(round) as usize] {
+            Some(end) => end.hop,
+            None if round < SEARCH_ROUNDS * self.schedule.flows => {
+                (self.last_replied + MAX_SILENT_HOPS).min(self.schedule.max_hops)
+            }
+            None => self.last_replied,
+        }
+    }
+
+    fn round(&mut self, now: Time) -> Action {
+        let Phase::Round { round, hop, began, due } = self.phase else { return Action::Done };
+        let horizon = self.horizon(round);
+        if hop > horizon {
+            self.phase = self.begin_round(round + 1, began + self.schedule.interval);
+            return self.next(now);
+        }
+        if now < due {
+            return Action::Wait(due);
+        }
+        let flow = self.flow_of(round);
+        if self.under_way(Some(flow)).count() >= self.schedule.under_way
+            && let Some(sent) = self.under_way(Some(flow)).map(|sample| sample.sent).min()
+        {
+            return Action::Wait(sent + self.schedule.timeout);
+        }
+        let slot = self.schedule.interval / u32::from(horizon);
+        let jitter = slot.mul_f64(JITTER_SHARE * self.random.uniform());
+        let due = began + slot * u32::from(hop) + jitter;
+        self.phase = Phase::Round { round, hop: hop + 1, began, due };
+        self.send(flow, hop, Some(round), now)
+    }
+}
+
+#[cfg(test)]
+impl Prober {
+    /// A sample of the past.
+    pub(crate) fn add_sample(
+        &mut self,
+        hop: u8,
+        flow: u32,
+        round: Option<u32>,
+        reply: Option<(Duration, IpAddr)>,
+    ) {
+        self.samples.push(Sample { flow, hop, round, sent: Time(0), reply, is_under_way: false });
+    }
+}
+
+#[cfg(test)]
+mod tests;
