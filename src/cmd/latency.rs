@@ -256,5 +256,5 @@ pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
         ..case
     };
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims { expect, until, prints_replies: flags.each })
+    run_spec(spec, &flags.case.plan, Aims { expect, until, prints_replies: flags.each, path: None })
 }

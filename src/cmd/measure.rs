@@ -16,6 +16,7 @@ use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::{Dialer, REPORT_TIME};
 use linkgauge::metric::{Metric, Threshold};
+use linkgauge::path::{PathBeside, PathPlan};
 use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::run::{CaseResult, Run, WarningCode};
@@ -307,13 +308,15 @@ pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
 }
 
 /// What a result is to be.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Aims {
     pub expect: Option<ExpectedResult>,
     /// The interval of its headline figure.
     pub until: Option<HalfWidth>,
     /// Each reply has a line, so the measurement is not split into repetitions.
     pub prints_replies: bool,
+    /// Hop-limited probes go beside the load.
+    pub path: Option<PathPlan>,
 }
 
 /// Half of an interval, as a share of the figure.
@@ -343,11 +346,12 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status>
     let plan = schedule::check(plan)?;
     let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
     let is_whole = flags.repeat.is_some() || until.is_some() || aims.prints_replies;
+    let expect = aims.expect;
     let plan = if is_whole { plan } else { plan.split_into_repetitions() };
     let (run, status) = run_checked_plan(&plan, flags, until, aims)?;
     let is_unusual =
         |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == WarningCode::Unusual);
-    Ok(match (aims.expect, status) {
+    Ok(match (expect, status) {
         (Some(ExpectedResult::Usual), Status::Complete) if run.cases.iter().any(is_unusual) => Status::Failed,
         _ => status,
     })
@@ -378,7 +382,7 @@ fn run_checked_plan(
     plan: &CheckedPlan,
     flags: &PlanFlags,
     until: Option<Precision>,
-    Aims { prints_replies, .. }: Aims,
+    Aims { prints_replies, path, .. }: Aims,
 ) -> Result<(Run, Status)> {
     if prints_replies && (!flags.output.prints_text() || flags.events_on_stdout()) {
         bail!(REPLIES_CONFLICT);
@@ -387,15 +391,17 @@ fn run_checked_plan(
     let progress = if prints_replies { ProgressMode::Off } else { flags.progress };
     let flags = &PlanFlags { progress, ..flags.clone() };
     let mut printed = Ok(());
+    let beside = start_path(path)?;
     let measured = run_measurements(flags, |context| {
         let printer = prints_replies.then(|| ReplyPrinter::start(context)).transpose();
         let printer = printer.unwrap_or_else(|error| {
             printed = Err(error);
             None
         });
-        let mut run = match until {
-            Some(wanted) => schedule::run_until(plan, &wanted, context),
-            None => schedule::run(plan, context),
+        let mut run = match (until, beside) {
+            (Some(wanted), _) => schedule::run_until(plan, &wanted, context),
+            (None, Some(beside)) => beside.run(context, |context| schedule::run(plan, context)),
+            (None, None) => schedule::run(plan, context),
         };
         add_stamp_costs(&mut run);
         if let Some(printer) = printer {
@@ -404,6 +410,12 @@ fn run_checked_plan(
         run
     })?;
     printed.map(|()| measured)
+}
+
+/// Begins to probe a path.
+pub fn start_path(plan: Option<PathPlan>) -> Result<Option<PathBeside>> {
+    let dialer = Dialer { cancel: interrupt_flag()?, ..Dialer::new(Clock::System) };
+    Ok(plan.map(|plan| PathBeside::start(plan, &dialer)).transpose()?)
 }
 
 /// Measures by the flags of a plan, reports and saves.

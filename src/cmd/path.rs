@@ -152,8 +152,29 @@ fn probe_endpoint(url: &Endpoint, asked: Option<KindOfProbe>) -> Result<(Endpoin
     Ok((endpoint, kind))
 }
 
-/// The path beside the load of an endpoint.
-pub fn plan_beside(url: &Endpoint, interval: Duration) -> Result<PathPlan> {
+/// The flag of loads.
+#[derive(Args, Clone, Default)]
+pub struct PathFlag {
+    /// Also find the hop where the load queues, by a probe for each hop per TIME [default: 1s]
+    ///
+    /// UDP probes with a limited number of hops go to the host before and during the load, see docs/path.md. Six times are measured
+    /// before the load begins.
+    #[arg(long, help_heading = TRAFFIC, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s", conflicts_with = "repeat", hide_short_help = true)]
+    path: Option<Span>,
+}
+
+impl PathFlag {
+    /// The path beside the load of the endpoints.
+    pub fn plan(&self, urls: &[Endpoint]) -> Result<Option<PathPlan>> {
+        match (self.path, urls) {
+            (None, _) => Ok(None),
+            (Some(interval), [url]) => plan_beside(url, interval.0).map(Some),
+            (Some(_), _) => bail!("--path looks at the path to one host: give one URL"),
+        }
+    }
+}
+
+fn plan_beside(url: &Endpoint, interval: Duration) -> Result<PathPlan> {
     if !(MIN_INTERVAL..=MAX_TIME).contains(&interval) {
         bail!("--path is a time from 10ms to 1h");
     }
@@ -174,6 +195,9 @@ pub fn plan_beside(url: &Endpoint, interval: Duration) -> Result<PathPlan> {
 
 /// The host with the options of IP alone. The port of the load may listen on UDP, and would not reply.
 fn without_port(url: &Endpoint) -> Result<Endpoint> {
+    if !["tcp", "udp", "https", "icmp"].contains(&url.scheme()) {
+        bail!("{url}: --path needs a host on a network, and {} has none", url.scheme());
+    }
     let (host, _) = url.host_port()?;
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let mut bare: Endpoint = format!("{}://{host}", url.scheme()).parse()?;

@@ -13,6 +13,7 @@ mod https;
 use super::Status;
 use super::help::{TRAFFIC, change_arguments};
 use super::measure::{Aims, CaseFlags, one_or_many, parse_direction, parse_probe, run_spec, with_protocols};
+use super::path::PathFlag;
 
 /// Measure how fast replies are while connections load the link
 ///
@@ -38,6 +39,8 @@ pub struct Flags {
     /// Probe the idle link for this time, before the load and after it [default: 1s]
     #[arg(long, help_heading = TRAFFIC, value_name = "TIME", hide_short_help = true)]
     idle: Option<Span>,
+    #[command(flatten)]
+    path: PathFlag,
 }
 
 /// The defaults and protocols of this command in the help of the shared flags.
@@ -84,12 +87,13 @@ pub fn run(flags: Flags) -> Result<Status> {
         idle: flags.idle.or(Some(Span(IDLE_TIME))),
         ..case
     };
+    let path = flags.path.plan(&flags.case.urls)?;
     if flags.case.urls.iter().any(|url| url.scheme() == "https") {
         #[cfg(feature = "http")]
-        return https::run(&spec, &flags.case.plan);
+        return https::run(&spec, &flags.case.plan, path);
         #[cfg(not(feature = "http"))]
         anyhow::bail!("{}", super::WITHOUT_HTTP);
     }
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims::default())
+    run_spec(spec, &flags.case.plan, Aims { path, ..Aims::default() })
 }

@@ -14,6 +14,7 @@ use super::measure::{
     Aims, CaseFlags, ExpectedResult, HalfWidth, one_or_many, parse_direction, parse_probe, run_spec,
     with_protocols,
 };
+use super::path::PathFlag;
 
 /// Measure the rate that gets through: upload, download or both
 ///
@@ -58,6 +59,8 @@ pub struct Flags {
     /// --count and --until. Without --time the 10 s include the idle time; otherwise it is added.
     #[arg(long, help_heading = TRAFFIC, value_name = "TIME", value_parser = parse_idle, hide_short_help = true)]
     idle: Option<Span>,
+    #[command(flatten)]
+    path: PathFlag,
     /// Search the rate that the path carries without losses and delay (RFC 9097), over UDP
     #[arg(long, help_heading = TRAFFIC, hide_short_help = true, conflicts_with_all = ["bit_rate", "bidir", "volume", "until"])]
     find_capacity: bool,
@@ -173,5 +176,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     let default_idle = if flags.until.is_some() { Span(Duration::ZERO) } else { default_idle_time(&spec) };
     spec.idle = flags.idle.or(Some(default_idle));
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims { expect: flags.expect, until: flags.until, ..Aims::default() })
+    let path = flags.path.plan(&flags.case.urls)?;
+    if path.is_some() && flags.until.is_some() {
+        anyhow::bail!("--path looks at one transfer: leave out --until");
+    }
+    let aims = Aims { expect: flags.expect, until: flags.until, path, ..Aims::default() };
+    run_spec(spec, &flags.case.plan, aims)
 }

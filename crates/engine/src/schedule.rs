@@ -194,6 +194,22 @@ impl<'a> RunContext<'a> {
         }
     }
 
+    /// The same context with another observer; it takes what one run alone can have.
+    pub(crate) fn observed_by<'b>(&mut self, observer: &'b dyn Observer) -> RunContext<'b> {
+        RunContext {
+            dialer: self.dialer.clone(),
+            observer,
+            token: self.token.clone(),
+            raw: self.raw.take(),
+            replies: self.replies.clone(),
+            content: self.content.take(),
+            partial_content: self.partial_content.take(),
+            environment: self.environment.clone(),
+            connection_cache: self.connection_cache.clone(),
+            overhead_ns: self.overhead_ns,
+        }
+    }
+
     /// Whether the user has stopped the run.
     pub fn is_interrupted(&self) -> bool {
         self.dialer.cancel.load(Relaxed)

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::http2::{self, HttpMeasurement, Trust};
+use linkgauge::path::PathPlan;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units;
 
 use super::{IDLE_TIME, MAX_CONNECTIONS, PROBES_PER_SECOND};
 use crate::cmd::Status;
-use crate::cmd::measure::{PlanFlags, run_measurements};
+use crate::cmd::measure::{PlanFlags, run_measurements, start_path};
 
 /// Longest time of the load.
 const LOAD_TIME: Duration = Duration::from_secs(20);
@@ -19,7 +20,7 @@ const LOAD_TIME: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Measures the cases of a specification, all of `https` URLs.
-pub fn run(spec: &CaseSpec, flags: &PlanFlags) -> Result<Status> {
+pub fn run(spec: &CaseSpec, flags: &PlanFlags, path: Option<PathPlan>) -> Result<Status> {
     let many = |text: &str| anyhow::anyhow!("{text}: give one for https");
     let connections = match &spec.parallel {
         None => MAX_CONNECTIONS,
@@ -53,7 +54,12 @@ pub fn run(spec: &CaseSpec, flags: &PlanFlags) -> Result<Status> {
             });
         }
     }
-    Ok(run_measurements(flags, |context| http2::run(&plans, context))?.1)
+    let beside = start_path(path)?;
+    let measured = run_measurements(flags, |context| match beside {
+        Some(beside) => beside.run(context, |context| http2::run(&plans, context)),
+        None => http2::run(&plans, context),
+    })?;
+    Ok(measured.1)
 }
 
 fn url_without_options(url: &Endpoint) -> String {

@@ -39,7 +39,7 @@ pub(crate) fn path_answer(case: &CaseResult, path: &PathResult, target: &str) ->
         }
     };
     let findings: Vec<String> =
-        [loss_finding(path), lost_at_end(case, path), path.mtu.as_ref().map(|mtu| mtu_text(path, mtu))]
+        [loss_finding(case, path), lost_at_end(case, path), path.mtu.as_ref().map(|mtu| mtu_text(path, mtu))]
             .into_iter()
             .flatten()
             .collect();
@@ -51,7 +51,7 @@ pub(crate) fn path_answer(case: &CaseResult, path: &PathResult, target: &str) ->
 }
 
 /// `loss begins at hop 4 (10.77.4.2, 3.1 %)`.
-fn loss_finding(path: &PathResult) -> Option<String> {
+fn loss_finding(case: &CaseResult, path: &PathResult) -> Option<String> {
     let loss = path.loss?;
     let share = format_share(loss.share);
     let at = hop_address(path, loss.hop).map_or(String::new(), |address| format!("{address}, "));
@@ -61,7 +61,15 @@ fn loss_finding(path: &PathResult) -> Option<String> {
         true => format!(
             "only the host misses probes ({share}): loss on the last link, or a limit of its replies. Try --probe icmp"
         ),
-        false => format!("loss begins at hop {} ({at}{share})", loss.hop),
+        false => format!("loss begins at hop {} ({at}{share}){}", loss.hop, loss_at_host(case)),
+    })
+}
+
+/// What the whole path loses, if it loses anything.
+fn loss_at_host(case: &CaseResult) -> String {
+    let share = case.figures.loss_share().filter(|share| *share > 0.0);
+    share.map_or(String::new(), |share| {
+        format!("; {} of the probes to the host are lost", format_share(share))
     })
 }
 
@@ -73,23 +81,33 @@ fn lost_at_end(case: &CaseResult, path: &PathResult) -> Option<String> {
         .then(|| format!("{} of {} probes to the host lost, too few to say where", counts.lost, counts.sent))
 }
 
-/// `packets up to 1400 bytes fit: hop 2 (10.77.2.2) reports it`.
+/// `packets above 1400 bytes vanish between hop 2 (10.77.2.2) and hop 3 (10.77.3.2) without a report`.
 fn mtu_text(path: &PathResult, mtu: &PathMtu) -> String {
     let bytes = mtu.bytes;
-    let behind = mtu.last_hop.map(|hop| match hop_address(path, hop) {
-        Some(address) => format!("behind hop {hop} ({address})"),
-        None => format!("behind hop {hop}"),
-    });
-    match (mtu.is_local, mtu.reported_by) {
-        (true, _) => format!("packets of {bytes} bytes fit, as on the local interface"),
-        (false, Some(router)) => {
-            let behind = behind.map_or(String::new(), |behind| format!(", the limit is {behind}"));
-            format!("packets of {bytes} bytes fit: {router} reports it{behind}")
-        }
-        (false, None) => {
-            let behind = behind.unwrap_or_else(|| "on the path".to_owned());
-            format!("packets above {bytes} bytes vanish {behind} without a report (a black hole)")
-        }
+    if mtu.is_local {
+        return format!("packets of {bytes} bytes fit, as on the local interface");
+    }
+    if let Some(router) = mtu.reported_by {
+        let is_of = |hop: &&PathHop| hop.hosts.iter().any(|host| host.address == router);
+        let hop = path.hops.iter().find(is_of).map(|hop| hop_name(path, hop.hop));
+        let router = hop.unwrap_or_else(|| router.to_string());
+        return format!("packets of {bytes} bytes fit: {router} reports a smaller link behind it");
+    }
+    let last = mtu.last_hop.unwrap_or(0);
+    let next = path.hops.iter().find(|hop| hop.hop > last && hop.answered > 0);
+    let place = match next {
+        Some(next) => format!("between {} and {}", hop_name(path, last), hop_name(path, next.hop)),
+        None => format!("behind {}", hop_name(path, last)),
+    };
+    format!("packets above {bytes} bytes vanish {place} without a report (a black hole)")
+}
+
+/// `hop 2 (10.77.2.2)`.
+fn hop_name(path: &PathResult, hop: u8) -> String {
+    match (hop, hop_address(path, hop)) {
+        (0, _) => "this host".to_owned(),
+        (hop, Some(address)) => format!("hop {hop} ({address})"),
+        (hop, None) => format!("hop {hop}"),
     }
 }
 
@@ -136,18 +154,14 @@ pub(crate) fn queue_sentence(case: &CaseResult) -> Option<String> {
 
 fn queue_place(path: &PathResult, queue: &PathQueue) -> String {
     let delay = queue.delay_ns.map_or(String::new(), brief_time);
-    let name = |hop: u8| match (hop, hop_address(path, hop)) {
-        (0, _) => "this host".to_owned(),
-        (hop, Some(address)) => format!("hop {hop} ({address})"),
-        (hop, None) => format!("hop {hop}"),
-    };
+    let name = |hop: u8| hop_name(path, hop);
     let after = queue.after_hop.unwrap_or(0);
     match queue.before_hop {
         Some(before) => {
             let rest = queue.total_ns - queue.delay_ns.unwrap_or(0.0);
             let beyond = match () {
                 // The growth of the whole path is what this link adds, but for what is too small to see.
-                () if rest < 1e6 => "elsewhere nothing grows".to_owned(),
+                () if rest < 1e6 => "beyond it nothing grows".to_owned(),
                 () => format!("other links add {}", brief_time(rest)),
             };
             format!("between {} and {}: {delay}; {beyond}", name(after), name(before))
@@ -314,11 +328,14 @@ pub(crate) fn limited_note(path: &PathResult) -> Option<String> {
             // What the last hop misses is loss, or has a sentence of its own.
             hop.sent > 0 && missed > lasting + 0.1 && index + 1 < path.hops.len()
         })
-        .map(|(_, hop)| format!("hop {} answers {}", hop.hop, answered_text(hop.sent, hop.answered)))
+        .map(|(_, hop)| match hop.answered {
+            0 => format!("hop {} does not answer", hop.hop),
+            answered => format!("hop {} answers {}", hop.hop, answered_text(hop.sent, answered)),
+        })
         .collect();
     (!limited.is_empty()).then(|| {
         format!(
-            "{}: routers may limit their replies or send none. Later hops answer more, so this is no loss",
+            "{}. That is no loss: later hops answer more, and routers limit their replies",
             limited.join(", ")
         )
     })

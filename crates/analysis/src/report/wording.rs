@@ -508,7 +508,8 @@ pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
     let used = case.figures.responsiveness.map(|result| result.load_connections as u32);
     let connections = used.unwrap_or(case.parallel);
     if connections > 1 {
-        let unit = if case.workload == "connect" { "flows" } else { "connections" };
+        let unit =
+            if ["connect", "path"].contains(&case.workload.as_str()) { "flows" } else { "connections" };
         target += &format!(" over {connections} {unit}");
     }
     let mut details = Vec::from_iter(address_of_name(case).map(|address| address.to_string()));

@@ -81,6 +81,7 @@ fn wait(sockets: &[ProbeSocket], within: Duration) {
 }
 
 /// A thread that probes a path until it is told to stop.
+#[derive(Debug)]
 pub(super) struct ProbeThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Trace>,

@@ -42,11 +42,6 @@ impl HopCount {
     fn loss(self) -> f64 {
         self.lost() as f64 / self.sent.max(1) as f64
     }
-
-    fn add(&mut self, other: HopCount) {
-        self.sent += other.sent;
-        self.answered += other.answered;
-    }
 }
 
 /// The samples that belong to the path: those of rounds, or those of the quick trace if there was no round, and none beyond the end of
@@ -59,9 +54,16 @@ pub(crate) fn samples_on_path(samples: &[Sample], ends: &[Option<FlowEnd>]) -> V
 
 /// The number of hops: up to the end of the longest flow, or to the last hop that replied.
 pub(crate) fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
-    let last_replied = samples.iter().filter(|sample| sample.reply.is_some()).map(|sample| sample.hop).max();
-    let ends = ends.iter().flatten().map(|end| end.hop);
-    ends.chain(last_replied).max().unwrap_or(0)
+    let replied = || samples.iter().filter_map(|sample| Some((sample.hop, sample.reply?.1)));
+    // A router that does not find the host refuses what would have been one hop further.
+    let of_end = |end: &FlowEnd| match end.refused_by {
+        Some(router) if replied().any(|(hop, from)| hop + 1 == end.hop && from == router) => end.hop - 1,
+        _ => end.hop,
+    };
+    let last_replied = replied().map(|(hop, _)| hop);
+    let refused = ends.iter().flatten().filter(|end| end.refused_by.is_some()).map(of_end).max();
+    let reached = ends.iter().flatten().filter(|end| end.refused_by.is_none()).map(|end| end.hop).max();
+    reached.or(refused).or_else(|| last_replied.max()).unwrap_or(0)
 }
 
 /// The hops of a path, from the samples on it.
@@ -130,37 +132,42 @@ pub(crate) fn times_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<
 
 /// Where loss begins that all later hops show.
 pub(crate) fn locate_loss(counts: &[HopCount]) -> Option<PathLoss> {
-    let used: Vec<(u8, HopCount)> =
+    let answering: Vec<(u8, HopCount)> =
         (1..).zip(counts.iter().copied()).filter(|(_, count)| count.answered > 0).collect();
-    let (_, last) = *used.last()?;
+    // Hops with more loss than a later one limit their replies.
+    let is_limited =
+        |index: usize| answering[index + 1..].iter().any(|later| is_larger(answering[index].1, later.1));
+    let used: Vec<(u8, HopCount)> =
+        (0..answering.len()).filter(|index| !is_limited(*index)).map(|index| answering[index]).collect();
     // The smallest loss of each hop and those behind it.
     let mut lasting: Vec<f64> = used.iter().map(|(_, count)| count.loss()).collect();
     for index in (1..lasting.len()).rev() {
         lasting[index - 1] = lasting[index - 1].min(lasting[index]);
     }
-    let before = |index: usize| index.checked_sub(1).map_or(0.0, |index| lasting[index]);
-    let rise = |index: &usize| lasting[*index] - before(*index);
-    let place = (0..used.len()).max_by(|a, b| rise(a).total_cmp(&rise(b)).then(b.cmp(a)))?;
+    let place = first_loss(&used, &lasting)?;
+    let (hop, count) = used[place];
+    Some(PathLoss { hop, share: lasting[place], lost: count.lost(), sent: count.sent })
+}
+
+/// The index of the first hop that loses more than those before it; if no single one shows that, the one from which on all together do.
+fn first_loss(used: &[(u8, HopCount)], lasting: &[f64]) -> Option<usize> {
     let sum = |counts: &[(u8, HopCount)]| {
-        counts.iter().fold(HopCount::default(), |mut sum, (_, count)| {
-            sum.add(*count);
-            sum
+        counts.iter().fold(HopCount::default(), |sum, (_, count)| HopCount {
+            sent: sum.sent + count.sent,
+            answered: sum.answered + count.answered,
         })
     };
-    // Hops with more than the lasting loss limit their replies.
-    let is_limited = |index: usize| {
-        let (_, count) = used[index];
-        used[index + 1..].iter().any(|(_, later)| is_larger(count, *later))
+    let is_first = |index: &usize| match index {
+        // Nothing is before it: the later ones do not lose more.
+        0 => !used[1..].iter().any(|later| is_larger(later.1, used[0].1)),
+        _ => is_larger(used[*index].1, sum(&used[..*index])),
     };
-    let unlimited: Vec<(u8, HopCount)> =
-        (0..used.len()).filter(|index| !is_limited(*index)).map(|index| used[index]).collect();
-    let split = unlimited.partition_point(|(hop, _)| *hop < used[place].0);
-    let (before, behind) = (sum(&unlimited[..split]), sum(&unlimited[split..]));
-    let is_lasting = behind.lost() > 0 && last.lost() > 0;
-    if !is_lasting || (before.sent > 0 && !is_larger(behind, before)) {
-        return None;
-    }
-    Some(PathLoss { hop: used[place].0, share: behind.loss(), lost: behind.lost(), sent: behind.sent })
+    let lossy = || (0..used.len()).filter(|index| lasting[*index] > 0.0);
+    let rise = |index: usize| lasting[index] - index.checked_sub(1).map_or(0.0, |before| lasting[before]);
+    lossy().find(is_first).or_else(|| {
+        let steepest = lossy().max_by(|a, b| rise(*a).total_cmp(&rise(*b)))?;
+        (steepest > 0 && is_larger(sum(&used[steepest..]), sum(&used[..steepest]))).then_some(steepest)
+    })
 }
 
 /// Whether a share of lost probes is larger than another, beyond chance.

@@ -311,52 +311,49 @@ fn add_names(path: &mut PathResult, cancel: &AtomicBool) {
     }
 }
 
-/// Measures the path on the idle link and while the cases of a run load it, and adds it to the results.
-///
-/// # Errors
-///
-/// Fails if the probes cannot be sent. The run has not begun then.
-pub fn measure_path_beside<'a>(
-    plan: &PathPlan,
-    context: &mut RunContext<'a>,
-    run: impl FnOnce(&mut RunContext) -> Run,
-) -> Result<Run, LinkError> {
-    let target = plan.resolve(&context.dialer)?;
-    let schedule = Schedule { rounds: None, timeout: plan.timeout.max(LOADED_TIMEOUT), ..plan.schedule() };
-    let thread =
-        ProbeThread::start(target, schedule).map_err(|fault| LinkError::new(&plan.endpoint, fault))?;
-    let idle_end = context.dialer.now() + plan.interval * IDLE_ROUNDS;
-    while context.dialer.now() < idle_end && !context.is_interrupted() {
-        let soon = context.dialer.now() + Duration::from_millis(50);
-        context.dialer.clock.sleep_until(soon.min(idle_end));
+/// Probes of a path that go on while the cases of a run load it.
+#[derive(Debug)]
+pub struct PathBeside {
+    plan: PathPlan,
+    thread: ProbeThread,
+    began: Time,
+}
+
+impl PathBeside {
+    /// Begins to probe the idle path.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the host has no address, or if the probes cannot be sent.
+    pub fn start(plan: PathPlan, dialer: &Dialer) -> Result<PathBeside, LinkError> {
+        let target = plan.resolve(dialer)?;
+        let timeout = plan.timeout.max(LOADED_TIMEOUT);
+        let schedule = Schedule { rounds: None, timeout, ..plan.schedule() };
+        let thread = ProbeThread::start(target, schedule);
+        let thread = thread.map_err(|fault| LinkError::new(&plan.endpoint, fault))?;
+        Ok(PathBeside { plan, thread, began: dialer.now() })
     }
-    let idle_end = context.dialer.now();
-    let watch = LoadWatch {
-        observer: context.observer,
-        clock: context.dialer.clock.clone(),
-        begins: Mutex::default(),
-    };
-    let mut watched = RunContext {
-        dialer: context.dialer.clone(),
-        observer: &watch,
-        token: context.token.clone(),
-        raw: context.raw.take(),
-        replies: context.replies.clone(),
-        content: context.content.take(),
-        partial_content: context.partial_content.take(),
-        environment: context.environment.clone(),
-        connection_cache: context.connection_cache.clone(),
-        overhead_ns: context.overhead_ns,
-    };
-    let mut run = run(&mut watched);
-    let trace = thread.finish();
-    let begins = watch.begins.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (index, case) in run.cases.iter_mut().enumerate() {
-        let load = begins.get(index).copied().flatten();
-        let load = load.map(|begin| (begin + FILL_TIME, begin + Duration::from_nanos(case.elapsed_ns)));
-        case.path = Some(path_under_load(plan, &trace, idle_end, load, case));
+
+    /// Measures the idle path, lets `run` load it, and adds the path to the results.
+    pub fn run(self, context: &mut RunContext, run: impl FnOnce(&mut RunContext) -> Run) -> Run {
+        let idle_end = self.began + self.plan.interval * IDLE_ROUNDS;
+        while context.dialer.now() < idle_end && !context.is_interrupted() {
+            let soon = context.dialer.now() + Duration::from_millis(50);
+            context.dialer.clock.sleep_until(soon.min(idle_end));
+        }
+        let idle_end = context.dialer.now();
+        let (observer, clock) = (context.observer, context.dialer.clock.clone());
+        let watch = LoadWatch { observer, clock, begins: Mutex::default() };
+        let mut run = run(&mut context.observed_by(&watch));
+        let trace = self.thread.finish();
+        let begins = watch.begins.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (index, case) in run.cases.iter_mut().enumerate() {
+            let load = begins.get(index).copied().flatten();
+            let load = load.map(|begin| (begin + FILL_TIME, begin + Duration::from_nanos(case.elapsed_ns)));
+            case.path = Some(path_under_load(&self.plan, &trace, idle_end, load, case));
+        }
+        run
     }
-    Ok(run)
 }
 
 /// Notes when the load of each case began.

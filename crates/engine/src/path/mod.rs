@@ -14,5 +14,5 @@ mod prober;
 mod queue;
 mod socket;
 
-pub use measure::{PATH_WORKLOAD, PathPlan, UDP_PORT, measure_path, measure_path_beside};
+pub use measure::{PATH_WORKLOAD, PathBeside, PathPlan, UDP_PORT, measure_path};
 pub use socket::ProbeKind;

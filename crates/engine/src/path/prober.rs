@@ -185,21 +185,24 @@ impl Prober {
         };
         let Some(sample) = self.samples.get_mut(number) else { return };
         let is_of_hop = !matches!(reply.kind, ReplyKind::TooBig(_));
-        if sample.flow != reply.flow || !sample.is_under_way || !is_of_hop {
+        if sample.flow != reply.flow || sample.reply.is_some() || !is_of_hop {
             return;
         }
-        sample.is_under_way = false;
-        sample.reply = Some((reply.at.since(sample.sent), reply.from));
-        let (hop, end) = (sample.hop, &mut self.ends[reply.flow as usize]);
-        self.last_replied = self.last_replied.max(hop);
+        let (hop, is_late) = (sample.hop, !sample.is_under_way);
+        if !is_late {
+            sample.is_under_way = false;
+            sample.reply = Some((reply.at.since(sample.sent), reply.from));
+            self.last_replied = self.last_replied.max(hop);
+        }
+        // A late reply has no round trip, but a router takes seconds to find that a host is not there.
+        let end = &mut self.ends[reply.flow as usize];
         let is_nearer = end.is_none_or(|end| hop < end.hop);
         match reply.kind {
             // The path has become longer.
-            ReplyKind::Expired if !is_nearer => *end = None,
-            ReplyKind::Expired => {}
+            ReplyKind::Expired if !is_nearer && !is_late => *end = None,
             ReplyKind::Reached if is_nearer => *end = Some(FlowEnd { hop, refused_by: None }),
             ReplyKind::Refused if is_nearer => *end = Some(FlowEnd { hop, refused_by: Some(reply.from) }),
-            ReplyKind::Reached | ReplyKind::Refused | ReplyKind::TooBig(_) => {}
+            _ => {}
         }
     }
 

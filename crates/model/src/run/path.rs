@@ -121,11 +121,11 @@ pub struct LoadedHop {
 pub struct PathLoss {
     /// The first hop that shows it.
     pub hop: u8,
-    /// The share of probes to this hop and those behind it that were lost, 0 to 1.
+    /// The share of probes that this hop and all those behind it lose at least, 0 to 1.
     pub share: f64,
-    /// The lost ones.
+    /// Lost probes to this hop.
     pub lost: u64,
-    /// All of them.
+    /// Probes to this hop.
     pub sent: u64,
 }
 

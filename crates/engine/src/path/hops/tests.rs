@@ -15,8 +15,8 @@ fn a_router_that_limits_its_replies_loses_nothing() {
 #[test]
 fn loss_begins_where_all_later_hops_show_it() {
     let loss = locate_loss(&counts(&[(200, 200), (199, 200), (170, 200), (172, 200), (171, 200)])).unwrap();
-    assert_eq!((loss.hop, loss.lost, loss.sent), (3, 87, 600));
-    assert!((loss.share - 0.145).abs() < 1e-9);
+    assert_eq!((loss.hop, loss.lost, loss.sent), (3, 30, 200));
+    assert!((loss.share - 0.14).abs() < 1e-9, "that of hop 4, the least: {}", loss.share);
     // A limited router in front, at the place and behind it.
     for limited in [0, 2, 3] {
         let mut counts = counts(&[(200, 200), (200, 200), (170, 200), (172, 200), (171, 200)]);
@@ -29,6 +29,14 @@ fn loss_begins_where_all_later_hops_show_it() {
 #[test]
 fn all_hops_may_show_it() {
     assert_eq!(locate_loss(&counts(&[(90, 100), (91, 100), (88, 100)])).unwrap().hop, 1);
+}
+
+#[test]
+fn loss_that_grows_begins_at_its_first_hop() {
+    let found = locate_loss(&counts(&[(200, 200), (200, 200), (180, 200), (156, 200)])).unwrap();
+    assert_eq!((found.hop, found.lost), (3, 20));
+    let at_second = locate_loss(&counts(&[(999, 1000), (900, 1000), (900, 1000)])).unwrap();
+    assert_eq!(at_second.hop, 2, "one lost probe in front is not its begin");
 }
 
 #[test]

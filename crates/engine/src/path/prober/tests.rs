@@ -203,3 +203,15 @@ fn a_path_that_becomes_longer_is_followed() {
     prober.on_reply(&reply(2, ReplyKind::Refused));
     assert_eq!(prober.ends[0], Some(FlowEnd { hop: 3, refused_by: Some(Path::address(2)) }));
 }
+
+#[test]
+fn a_late_refusal_ends_the_path() {
+    let mut prober = Prober::new(schedule());
+    prober.send(0, 4, None, Time(0));
+    assert!(matches!(prober.next(Time(0) + 1500 * MS), Action::Send(_)));
+    let from = Path::address(3);
+    let late = Reply { number: Some(0), flow: 0, from, kind: ReplyKind::Refused, at: Time(0) + 3000 * MS };
+    prober.on_reply(&late);
+    assert_eq!(prober.ends[0], Some(FlowEnd { hop: 4, refused_by: Some(from) }));
+    assert!(prober.samples[0].reply.is_none());
+}
