@@ -38,6 +38,9 @@ pub struct OutputFlags {
     /// Write CSV, one row per interval of each time series
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
     csv_series: Option<PathBuf>,
+    /// Write CSV, one row per hop of each path
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
+    csv_hops: Option<PathBuf>,
     /// Write JUnit XML, one test per case and threshold
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
     junit: Option<PathBuf>,
@@ -66,6 +69,7 @@ impl OutputFlags {
             ("csv-repetitions", &self.csv_repetitions),
             ("csv-ports", &self.csv_ports),
             ("csv-series", &self.csv_series),
+            ("csv-hops", &self.csv_hops),
             ("junit", &self.junit),
         ];
         files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))

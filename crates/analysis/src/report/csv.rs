@@ -6,6 +6,7 @@
 //! a percentile that was not reached because too many requests were lost (a lost request ranks slowest). A text that a
 //! spreadsheet would treat as a formula starts with an apostrophe.
 
+mod hops;
 mod series;
 
 use std::io;
@@ -16,6 +17,7 @@ use linkgauge_model::run::{CaseResult, CpuUse, Distribution, Figures, NUMBERS, P
 use linkgauge_model::spreadsheet::escape_formula;
 use linkgauge_model::stats::Interval;
 
+pub(crate) use hops::write_hops;
 pub(crate) use series::write_series;
 
 /// A column.
@@ -202,6 +204,7 @@ pub fn csv_tables() -> Vec<CsvTable> {
         ("--csv", columns(cases)),
         ("--csv-repetitions, --csv-ports", columns(parts)),
         ("--csv-series", series::COLUMNS.to_vec()),
+        ("--csv-hops", hops::COLUMNS.to_vec()),
     ]
 }
 

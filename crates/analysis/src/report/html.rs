@@ -24,12 +24,12 @@ use super::wording::{
     format_percent, format_percentile, format_share, format_time_of, local_host, measured_text, plural,
     printable, wait_mode,
 };
-use super::{ReportOptions, mesh, overview, study};
+use super::{ReportOptions, mesh, overview, path, study};
 use crate::explain::DeclaredFacts;
 use crate::explain::size::{self, SizeFit};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::run::{
-    self, CaseResult, Distribution, Figures, PartResult, Run, ThresholdResult, Warning,
+    self, CaseResult, Distribution, Figures, PartResult, PathResult, Run, ThresholdResult, Warning,
 };
 use linkgauge_model::units::{format_bit_rate, format_count, format_nanoseconds};
 
@@ -185,8 +185,23 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
         settings => settings,
         groups => groups,
         parts => parts,
+        path => case.path.as_ref().map(|path| path_context(case, path)),
         method => case.method.clone(),
     }
+}
+
+/// The hops of a path, and what it says.
+fn path_context(case: &CaseResult, path: &PathResult) -> Value {
+    /// A page is wide enough for whole names.
+    const NAME_COLUMNS: usize = 60;
+    let columns = path::hop_columns(path, NAME_COLUMNS);
+    let titles: Vec<&str> = columns.iter().map(|column| column.title).collect();
+    let count = columns.first().map_or(0, |column| column.cells.len());
+    let cells = |row: usize| columns.iter().map(|column| column.cells[row].clone()).collect();
+    let rows: Vec<Vec<String>> = (0..count).map(cells).collect();
+    let sentences =
+        path::queue_sentence(case).into_iter().chain(path::limited_note(path).map(|note| note + "."));
+    context! { titles, rows, sentences => sentences.collect::<Vec<String>>() }
 }
 
 /// The number of thresholds that failed. Empty without thresholds.

@@ -160,6 +160,12 @@ pub static FORMATS: &[ReportFormat] = &[
         write: csv::write_series,
     },
     ReportFormat {
+        name: "csv-hops",
+        summary: "one row per hop of each path",
+        extension: "csv",
+        write: csv::write_hops,
+    },
+    ReportFormat {
         name: "html",
         summary: "one self-contained page with tables and charts",
         extension: "html",

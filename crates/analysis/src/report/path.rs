@@ -174,6 +174,9 @@ fn queue_place(path: &PathResult, queue: &PathQueue) -> String {
     }
 }
 
+/// The rank of the columns that are left out first.
+const LAST_RANK: u8 = 4;
+
 /// A column of the table of hops, with its cells.
 pub(crate) struct HopColumn {
     pub(crate) title: &'static str,
@@ -283,15 +286,22 @@ fn answered_text(sent: u64, answered: u64) -> String {
 /// The lines of the table, header first, in this width.
 pub(crate) fn hop_lines(path: &PathResult, width: usize) -> Vec<String> {
     /// Names beside addresses are worth it from this width on.
-    const LEAST_NAME: usize = 12;
+    const LEAST_NAME: usize = 10;
     let line_width =
         |columns: &[HopColumn]| columns.iter().map(column_width).sum::<usize>() + 2 * (columns.len() - 1);
-    let without_names = hop_columns(path, 0);
-    // ` (` and `)` surround the address.
-    let room = width.saturating_sub(line_width(&without_names) + 3);
-    let mut columns = if room >= LEAST_NAME { hop_columns(path, room) } else { without_names };
+    let has_names = path.hops.iter().flat_map(|hop| &hop.hosts).any(|host| host.name.is_some());
+    let of_rank = |names: usize, rank: u8| {
+        let mut columns = hop_columns(path, names);
+        columns.retain(|column| column.rank <= rank);
+        columns
+    };
+    // ` (` and `)` surround the address. A name is worth more than the last column.
+    let room = |rank: u8| width.saturating_sub(line_width(&of_rank(0, rank)) + 3);
+    let rank = if has_names && room(u8::MAX) < LEAST_NAME { LAST_RANK - 1 } else { LAST_RANK };
+    let names = if room(rank) < LEAST_NAME { 0 } else { room(rank) };
+    let mut columns = of_rank(names, if names == 0 { LAST_RANK } else { rank });
     if line_width(&columns) > width {
-        columns = hop_columns(path, room.saturating_sub(line_width(&columns) - width));
+        columns = of_rank(names.saturating_sub(line_width(&columns) - width), rank);
     }
     while line_width(&columns) > width
         && let Some(last) =
@@ -340,3 +350,6 @@ pub(crate) fn limited_note(path: &PathResult) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

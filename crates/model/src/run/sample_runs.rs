@@ -21,5 +21,6 @@ macro_rules! sample_runs {
 
 sample_runs! {
     full, serial_line, message_sizes, download, one_way_delays, further_connections, responsiveness, minimal, empty, hostile, study,
-    study_with_prediction, hostile_study, mesh, hostile_mesh, imported
+    study_with_prediction, hostile_study, mesh, hostile_mesh, imported, path, path_refused,
+    path_under_load
 }
