@@ -101,6 +101,13 @@
 //! cannot be reached is decided in `link/reachability.rs`, by the reports in the error queue of the socket; they are read until the
 //! first reply. If nothing arrived, `schedule` waits for late reports on the links of the case (`Dialer::await_report`).
 //!
+//! # The path to a host
+//!
+//! `path` sends hop-limited probes, alone or beside the load of a run. `path/prober.rs` decides what is due and which reply belongs to which
+//! probe, `path/mtu.rs` searches the largest packet, `path/queue.rs` and `path/hops.rs` judge; none of them has I/O. `path/socket.rs` reads the
+//! error queues. A run with a path beside it is unchanged: the probes have a thread, and the begin of each load is read from its
+//! progress events (`path/measure.rs`).
+//!
 //! # Links with one user
 //!
 //! A serial port can be open only once, and opening it can reset the device at its end. During a run `Dialer::open` lends such a link

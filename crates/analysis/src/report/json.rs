@@ -170,6 +170,9 @@ mod tests {
             sample_runs::responsiveness(),
             sample_runs::mesh(),
             sample_runs::imported(),
+            sample_runs::path(),
+            sample_runs::path_refused(),
+            sample_runs::path_under_load(),
         ];
         for run in runs {
             fields(&serde_json::to_value(run).unwrap(), &mut written);
