@@ -17,6 +17,8 @@ mod fleet;
 mod lines;
 #[path = "targets/loggers.rs"]
 mod loggers;
+#[path = "targets/path.rs"]
+mod path;
 #[path = "targets/probes.rs"]
 mod probes;
 #[path = "targets/responders.rs"]
@@ -30,6 +32,7 @@ pub use documents::{compare, guest_output, mesh, monitor_input, quantities, stor
 pub use fleet::fleet;
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
+pub use path::path;
 pub use probes::probes;
 pub use responders::responder;
 pub use servers::{linx_bmark, memory, session_server};

@@ -29,6 +29,7 @@ mod modules;
 mod netio;
 mod package;
 mod page;
+mod path;
 mod peers;
 mod ports;
 #[cfg(feature = "fleet")]

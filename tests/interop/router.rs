@@ -9,14 +9,14 @@ use rustix::process::Signal;
 use crate::program::{Running, run, run_within, wait_until};
 
 /// A running chain and the words that lead to its nodes.
-struct Lab {
+pub struct Lab {
     process: Running,
-    server: Vec<String>,
-    client: Vec<String>,
+    pub server: Vec<String>,
+    pub client: Vec<String>,
 }
 
 impl Lab {
-    fn start(arguments: &[&str]) -> Lab {
+    pub fn start(arguments: &[&str]) -> Lab {
         let mut process = Running::start(&[&["lab", "router"], arguments].concat());
         let output = BufReader::new(process.0.stdout.take().unwrap());
         let lines = lines_until(output, "on the client: ");
@@ -29,7 +29,7 @@ impl Lab {
     }
 
     /// The output of a command on a node.
-    fn on(node: &[String], command: &str) -> String {
+    pub fn on(node: &[String], command: &str) -> String {
         let mut entered = Command::new(&node[0]);
         entered.args(&node[1..]).args(["sh", "-c", &format!("PATH=$PATH:/usr/sbin:/sbin; {command}")]);
         run_within(std::time::Duration::from_secs(60), &mut entered).stdout

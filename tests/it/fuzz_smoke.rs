@@ -59,6 +59,7 @@ targets! {
     echo_comparison: 20,
     uart: 5_000,
     probes: 10_000,
+    path: 3_000,
     responder: 20_000,
 }
 

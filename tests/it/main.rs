@@ -60,6 +60,7 @@ mod old_documents;
 mod one_transfer;
 mod one_way;
 mod open_net;
+mod path;
 mod peers;
 mod raw_client;
 mod redirect;

@@ -20,13 +20,16 @@ const LOSS_LEVEL: f64 = 0.01;
 
 /// Answered and unanswered probes of a hop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct HopCount {
-    pub(crate) sent: u64,
-    pub(crate) answered: u64,
+pub struct HopCount {
+    /// All of them.
+    pub sent: u64,
+    /// Those with a reply.
+    pub answered: u64,
 }
 
 impl HopCount {
-    pub(crate) fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> HopCount {
+    /// The counts of these samples.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> HopCount {
         let mut count = HopCount::default();
         for sample in samples {
             count.sent += 1;
@@ -35,7 +38,8 @@ impl HopCount {
         count
     }
 
-    pub(crate) fn lost(self) -> u64 {
+    /// Those without a reply.
+    pub fn lost(self) -> u64 {
         self.sent - self.answered
     }
 
@@ -46,14 +50,14 @@ impl HopCount {
 
 /// The samples that belong to the path: those of rounds, or those of the quick trace if there was no round, and none beyond the end of
 /// their flow.
-pub(crate) fn samples_on_path(samples: &[Sample], ends: &[Option<FlowEnd>]) -> Vec<Sample> {
+pub fn samples_on_path(samples: &[Sample], ends: &[Option<FlowEnd>]) -> Vec<Sample> {
     let is_on_path = |sample: &&Sample| ends[sample.flow as usize].is_none_or(|end| sample.hop <= end.hop);
     let has_round = samples.iter().any(|sample| sample.round.is_some() && sample.reply.is_some());
     samples.iter().filter(|sample| sample.round.is_some() == has_round).filter(is_on_path).copied().collect()
 }
 
 /// The number of hops: up to the end of the longest flow, or to the last hop that replied.
-pub(crate) fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
+pub fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
     let replied = || samples.iter().filter_map(|sample| Some((sample.hop, sample.reply?.1)));
     // A router that does not find the host refuses what would have been one hop further.
     let of_end = |end: &FlowEnd| match end.refused_by {
@@ -67,7 +71,7 @@ pub(crate) fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
 }
 
 /// The hops of a path, from the samples on it.
-pub(crate) fn hops_of(samples: &[Sample], count: u8) -> Vec<PathHop> {
+pub fn hops_of(samples: &[Sample], count: u8) -> Vec<PathHop> {
     (1..=count)
         .map(|hop| {
             let of_hop = || samples.iter().filter(move |sample| sample.hop == hop);
@@ -105,7 +109,7 @@ fn hosts_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<PathHost> {
 }
 
 /// The times of the replies.
-pub(crate) fn times_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<HopTimes> {
+pub fn times_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<HopTimes> {
     let (mut sorted, mut jitter) = (Vec::new(), Jitter::default());
     for sample in samples {
         match sample.round_trip() {
@@ -131,7 +135,7 @@ pub(crate) fn times_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<
 }
 
 /// Where loss begins that all later hops show.
-pub(crate) fn locate_loss(counts: &[HopCount]) -> Option<PathLoss> {
+pub fn locate_loss(counts: &[HopCount]) -> Option<PathLoss> {
     let answering: Vec<(u8, HopCount)> =
         (1..).zip(counts.iter().copied()).filter(|(_, count)| count.answered > 0).collect();
     // Hops with more loss than a later one limit their replies.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::drive::{ProbeThread, open_sockets, run_prober, search_mtu};
 use super::hops::{HopCount, hop_count, hops_of, locate_loss, samples_on_path, times_of};
 use super::prober::{FlowEnd, Prober, Sample, Schedule};
-use super::queue::{HopPhases, growth_at, locate_queue};
+use super::queue::{HopPhases, SessionGrowth, growth_at, locate_queue};
 use super::socket::{ProbeKind, Target};
 use crate::link::{Dialer, Fault, LinkError};
 use crate::schedule::{LiveValues, Observer, RunContext, RunEvent};
@@ -400,7 +400,9 @@ fn path_under_load(
     let phases: Vec<HopPhases> = (1..=count)
         .map(|hop| HopPhases { hop, idle: of_hop(&idle, hop), loaded: of_hop(&loaded, hop) })
         .collect();
-    let located = locate_queue(&phases, session_added_ns(case));
+    let is_behind_host = path.end == PathEnd::Reached && phases.last().is_some_and(HopPhases::is_usable);
+    let session = session_added_ns(case).map(|added| SessionGrowth { added, is_behind_host });
+    let located = locate_queue(&phases, session);
     let mut counts = Vec::new();
     for (hop, phases) in path.hops.iter_mut().zip(&phases) {
         let of_hop = || loaded.iter().filter(|sample| sample.hop == hop.hop);

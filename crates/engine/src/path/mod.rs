@@ -7,12 +7,12 @@
 //! Nothing needs privileges on Linux: routers' replies come from the error queue of the probe's own socket (`IP_RECVERR`).
 
 mod drive;
-mod hops;
+pub mod hops;
 mod measure;
-mod mtu;
-mod prober;
-mod queue;
+pub mod mtu;
+pub mod prober;
+pub mod queue;
 mod socket;
 
 pub use measure::{PATH_WORKLOAD, PathBeside, PathPlan, UDP_PORT, measure_path};
-pub use socket::ProbeKind;
+pub use socket::{ProbeKind, QuotedNumber, kind_of_error, number_in_payload};

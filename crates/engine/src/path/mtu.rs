@@ -15,20 +15,23 @@ const ATTEMPTS: u32 = 3;
 
 /// A packet to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SizedProbe {
+pub struct SizedProbe {
     /// Unique, from 0.
-    pub(crate) number: u32,
+    pub number: u32,
     /// Of the IP packet.
-    pub(crate) bytes: u32,
+    pub bytes: u32,
     /// The hop limit; `None`: that of the system.
-    pub(crate) hop: Option<u8>,
+    pub hop: Option<u8>,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MtuAction {
+pub enum MtuAction {
+    /// Send this packet.
     Send(SizedProbe),
+    /// Wait for replies until then.
     Wait(Time),
+    /// The search is over.
     Done,
 }
 
@@ -48,7 +51,7 @@ enum Stage {
 
 /// The search.
 #[derive(Debug)]
-pub(crate) struct MtuSearch {
+pub struct MtuSearch {
     /// Bytes of the largest packet that has passed; 0 before.
     passed: u32,
     /// Bytes of the smallest packet that has not.
@@ -74,7 +77,7 @@ pub(crate) struct MtuSearch {
 
 impl MtuSearch {
     /// A search from the size that the local interface carries down to `base`.
-    pub(crate) fn new(local_limit: u32, base: u32, distance: u8, timeout: Duration) -> MtuSearch {
+    pub fn new(local_limit: u32, base: u32, distance: u8, timeout: Duration) -> MtuSearch {
         MtuSearch {
             passed: 0,
             failed: None,
@@ -92,7 +95,8 @@ impl MtuSearch {
         }
     }
 
-    pub(crate) fn next(&mut self, now: Time) -> MtuAction {
+    /// What to do now.
+    pub fn next(&mut self, now: Time) -> MtuAction {
         if let Some((_, sent)) = self.under_way {
             let until = sent + self.timeout;
             let may_send_more = matches!(self.stage, Stage::Hops { next } if next <= self.distance);
@@ -121,7 +125,7 @@ impl MtuSearch {
     }
 
     /// The host has received a packet.
-    pub(crate) fn on_passed(&mut self, number: u32) {
+    pub fn on_passed(&mut self, number: u32) {
         if let (Stage::Size { bytes }, true) = (self.stage, self.is_awaited(number)) {
             self.passed = self.passed.max(bytes);
             self.choose_size();
@@ -129,7 +133,7 @@ impl MtuSearch {
     }
 
     /// A router reports that a packet is too big for its next link. A report that cannot be true is ignored.
-    pub(crate) fn on_too_big(&mut self, mtu: u32, from: IpAddr) {
+    pub fn on_too_big(&mut self, mtu: u32, from: IpAddr) {
         let Stage::Size { bytes } = self.stage else { return };
         if mtu >= bytes || mtu < self.base || self.under_way.is_none() || self.passed >= mtu {
             return;
@@ -140,7 +144,7 @@ impl MtuSearch {
     }
 
     /// A router replied to a packet whose hop limit was used up there.
-    pub(crate) fn on_expired(&mut self, number: u32) {
+    pub fn on_expired(&mut self, number: u32) {
         if let (Stage::Hops { .. }, Some(index)) = (self.stage, number.checked_sub(self.first_to_hops)) {
             let hop = u8::try_from(index + 1).unwrap_or(u8::MAX);
             self.last_hop = self.last_hop.max(Some(hop.min(self.distance)));
@@ -200,7 +204,7 @@ impl MtuSearch {
     }
 
     /// The result; `None` if nothing had a reply.
-    pub(crate) fn result(&self) -> Option<PathMtu> {
+    pub fn result(&self) -> Option<PathMtu> {
         let is_limited = self.failed.is_some();
         let reported_by = self.report.filter(|(mtu, _)| *mtu == self.passed).map(|(_, from)| from);
         (self.passed > 0).then(|| PathMtu {

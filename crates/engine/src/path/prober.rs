@@ -11,21 +11,21 @@ use linkgauge_model::stats::SplitMix64;
 
 /// What a measurement of a path does.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     /// Flows with different ports.
-    pub(crate) flows: u32,
+    pub flows: u32,
     /// The longest path that is looked for.
-    pub(crate) max_hops: u8,
+    pub max_hops: u8,
     /// Probes for each hop; `None` until it is stopped.
-    pub(crate) rounds: Option<u32>,
+    pub rounds: Option<u32>,
     /// From one round to the next.
-    pub(crate) interval: Duration,
+    pub interval: Duration,
     /// A reply that takes longer counts as lost.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// Probes of a flow that may be under way at a time: one, if each occupies the ports of the flow.
-    pub(crate) under_way: usize,
+    pub under_way: usize,
     /// Seed of the jitter of the probes.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 /// Hops without a reply after which the quick trace ends.
@@ -42,27 +42,29 @@ const JITTER_SHARE: f64 = 0.3;
 
 /// A probe to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Probe {
+pub struct Probe {
     /// Unique, from 0.
-    pub(crate) number: u32,
+    pub number: u32,
     /// From 0.
-    pub(crate) flow: u32,
+    pub flow: u32,
     /// The hop limit.
-    pub(crate) hop: u8,
+    pub hop: u8,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
+    /// Send this probe.
     Send(Probe),
     /// Wait for replies until then.
     Wait(Time),
+    /// Nothing is sent and nothing is awaited any more.
     Done,
 }
 
 /// What a reply says about the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReplyKind {
+pub enum ReplyKind {
     /// The hop limit was used up there.
     Expired,
     /// The destination has it.
@@ -75,52 +77,60 @@ pub(crate) enum ReplyKind {
 
 /// A reply to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub struct Reply {
     /// The number of the probe; `None` if the router quoted too little of it.
-    pub(crate) number: Option<u32>,
+    pub number: Option<u32>,
     /// The flow whose socket received it.
-    pub(crate) flow: u32,
-    pub(crate) from: IpAddr,
-    pub(crate) kind: ReplyKind,
-    pub(crate) at: Time,
+    pub flow: u32,
+    /// Its sender.
+    pub from: IpAddr,
+    /// Its meaning.
+    pub kind: ReplyKind,
+    /// When it arrived.
+    pub at: Time,
 }
 
 /// The fate of a probe.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    pub(crate) flow: u32,
-    pub(crate) hop: u8,
+pub struct Sample {
+    /// The flow, from 0.
+    pub flow: u32,
+    /// The hop limit.
+    pub hop: u8,
     /// The round; `None` in the quick trace.
-    pub(crate) round: Option<u32>,
-    pub(crate) sent: Time,
-    pub(crate) reply: Option<(Duration, IpAddr)>,
+    pub round: Option<u32>,
+    /// When it left.
+    pub sent: Time,
+    /// The round trip, and who replied.
+    pub reply: Option<(Duration, IpAddr)>,
     /// Neither a reply nor a timeout so far.
     is_under_way: bool,
 }
 
 impl Sample {
     /// The round trip.
-    pub(crate) fn round_trip(&self) -> Option<Duration> {
+    pub fn round_trip(&self) -> Option<Duration> {
         self.reply.map(|(time, _)| time)
     }
 }
 
 /// Where a flow ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FlowEnd {
-    pub(crate) hop: u8,
+pub struct FlowEnd {
+    /// The hop limit of the probe that ended there.
+    pub hop: u8,
     /// The router that refused it; `None`: the destination replied.
-    pub(crate) refused_by: Option<IpAddr>,
+    pub refused_by: Option<IpAddr>,
 }
 
 /// The state machine.
 #[derive(Debug)]
-pub(crate) struct Prober {
+pub struct Prober {
     schedule: Schedule,
     /// By number.
-    pub(crate) samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
     /// By flow.
-    pub(crate) ends: Vec<Option<FlowEnd>>,
+    pub ends: Vec<Option<FlowEnd>>,
     /// The last hop that replied to any flow.
     last_replied: u8,
     /// The first sample that may be under way: earlier ones are not.
@@ -140,7 +150,8 @@ enum Phase {
 }
 
 impl Prober {
-    pub(crate) fn new(schedule: Schedule) -> Prober {
+    /// A measurement that has not begun.
+    pub fn new(schedule: Schedule) -> Prober {
         Prober {
             schedule,
             samples: Vec::new(),
@@ -153,13 +164,13 @@ impl Prober {
     }
 
     /// The fates of the probes and the end of each flow. Probes that are still under way have none.
-    pub(crate) fn finish(mut self) -> (Vec<Sample>, Vec<Option<FlowEnd>>) {
+    pub fn finish(mut self) -> (Vec<Sample>, Vec<Option<FlowEnd>>) {
         self.samples.retain(|sample| !sample.is_under_way);
         (self.samples, self.ends)
     }
 
     /// What to do now. A probe counts as sent at this time unless `on_sent` says otherwise.
-    pub(crate) fn next(&mut self, now: Time) -> Action {
+    pub fn next(&mut self, now: Time) -> Action {
         self.expire(now);
         match self.phase {
             Phase::Trace { hop } => self.trace(hop, now),
@@ -172,14 +183,14 @@ impl Prober {
     }
 
     /// When a probe really left.
-    pub(crate) fn on_sent(&mut self, number: u32, at: Time) {
+    pub fn on_sent(&mut self, number: u32, at: Time) {
         if let Some(sample) = self.samples.get_mut(number as usize) {
             sample.sent = at;
         }
     }
 
     /// A reply arrived. One that fits no probe under way is ignored.
-    pub(crate) fn on_reply(&mut self, reply: &Reply) {
+    pub fn on_reply(&mut self, reply: &Reply) {
         let Some(number) = reply.number.map(|number| number as usize).or_else(|| self.only_one(reply)) else {
             return;
         };
@@ -312,13 +323,7 @@ impl Prober {
 #[cfg(test)]
 impl Prober {
     /// A sample of the past.
-    pub(crate) fn add_sample(
-        &mut self,
-        hop: u8,
-        flow: u32,
-        round: Option<u32>,
-        reply: Option<(Duration, IpAddr)>,
-    ) {
+    pub fn add_sample(&mut self, hop: u8, flow: u32, round: Option<u32>, reply: Option<(Duration, IpAddr)>) {
         self.samples.push(Sample { flow, hop, round, sent: Time(0), reply, is_under_way: false });
     }
 }

@@ -13,6 +13,9 @@ const MIN_GROWTH_NS: f64 = 1e6;
 /// The share of the whole growth that one link must add.
 const MIN_SHARE: f64 = 0.4;
 
+/// The first link that adds this share of the largest rise is named: what seems to grow behind it can be noise of a queue that varies.
+const NEAR_LARGEST: f64 = 0.7;
+
 /// Replies that a hop needs in each phase.
 const MIN_REPLIES: usize = 3;
 
@@ -21,41 +24,64 @@ const RESAMPLINGS: u32 = 300;
 
 /// Round trips of a hop in ns.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HopPhases {
-    pub(crate) hop: u8,
-    pub(crate) idle: Vec<f64>,
-    pub(crate) loaded: Vec<f64>,
+pub struct HopPhases {
+    /// The hop.
+    pub hop: u8,
+    /// Those of the idle path.
+    pub idle: Vec<f64>,
+    /// Those under load.
+    pub loaded: Vec<f64>,
+}
+
+impl HopPhases {
+    /// Whether it has enough replies in both phases.
+    pub fn is_usable(&self) -> bool {
+        self.idle.len().min(self.loaded.len()) >= MIN_REPLIES
+    }
 }
 
 /// The growth of a hop in ns: as seen, and what it has in common with all later ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Growth {
+pub struct Growth {
     /// 255 stands for the session, behind all hops.
-    pub(crate) hop: u8,
-    pub(crate) added: f64,
-    pub(crate) lasting: f64,
+    pub hop: u8,
+    /// Median under load minus idle median.
+    pub added: f64,
+    /// The least growth of this hop and those behind it.
+    pub lasting: f64,
 }
 
 /// What a comparison of both phases says.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Located {
-    pub(crate) queue: PathQueue,
-    pub(crate) growths: Vec<Growth>,
+pub struct Located {
+    /// The verdict.
+    pub queue: PathQueue,
+    /// The growths that it rests on.
+    pub growths: Vec<Growth>,
 }
 
 /// The session in place of a hop.
 const SESSION: u8 = u8::MAX;
 
-/// Compares the phases of the hops, and the delay that the load adds to the round trips of its own session.
-pub(crate) fn locate_queue(hops: &[HopPhases], session_added_ns: Option<f64>) -> Located {
-    let growths = growths_of(hops, session_added_ns, |values| median(values));
+/// What the load adds to the round trips of its own session.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionGrowth {
+    /// In ns.
+    pub added: f64,
+    /// The last hop is the host of the session.
+    pub is_behind_host: bool,
+}
+
+/// Compares the phases of the hops with what the load adds to its own session.
+pub fn locate_queue(hops: &[HopPhases], session: Option<SessionGrowth>) -> Located {
+    let growths = growths_of(hops, session, |values| median(values));
     let mut queue = judge(&growths);
-    queue.session_added_ns = session_added_ns;
+    queue.session_added_ns = session.map(|session| session.added);
     let mut random = SplitMix64::new(u64::from(RESAMPLINGS));
     let place = |queue: &PathQueue| (queue.verdict, queue.after_hop, queue.before_hop);
     let mut agreeing = 0;
     for _ in 0..RESAMPLINGS {
-        let resampled = growths_of(hops, session_added_ns, |values| {
+        let resampled = growths_of(hops, session, |values| {
             let draw = |_: &f64| values[(random.next_bits() % values.len() as u64) as usize];
             median(&values.iter().map(draw).collect::<Vec<f64>>())
         });
@@ -68,19 +94,21 @@ pub(crate) fn locate_queue(hops: &[HopPhases], session_added_ns: Option<f64>) ->
 /// The growth of each hop with enough replies, and of the session behind them.
 fn growths_of(
     hops: &[HopPhases],
-    session_added_ns: Option<f64>,
+    session: Option<SessionGrowth>,
     mut median_of: impl FnMut(&[f64]) -> Option<f64>,
 ) -> Vec<Growth> {
     let mut growths = Vec::new();
-    for HopPhases { hop, idle, loaded } in hops {
-        if idle.len().min(loaded.len()) >= MIN_REPLIES
-            && let (Some(idle), Some(loaded)) = (median_of(idle), median_of(loaded))
-        {
+    for HopPhases { hop, idle, loaded } in hops.iter().filter(|phases| phases.is_usable()) {
+        if let (Some(idle), Some(loaded)) = (median_of(idle), median_of(loaded)) {
             growths.push(Growth { hop: *hop, added: loaded - idle, lasting: 0.0 });
         }
     }
-    if !growths.is_empty() {
-        growths.extend(session_added_ns.map(|added| Growth { hop: SESSION, added, lasting: 0.0 }));
+    if let (Some(last), Some(session)) = (growths.last(), session) {
+        // Where the host's own replies are late the queue is in front of it. What the session has beyond that is its own: segments
+        // that were lost and sent again, a thread that waits.
+        let is_seen = session.is_behind_host && last.added >= MIN_GROWTH_NS;
+        let added = if is_seen { session.added.min(last.added) } else { session.added };
+        growths.push(Growth { hop: SESSION, added, lasting: 0.0 });
     }
     let mut lasting = f64::INFINITY;
     for growth in growths.iter_mut().rev() {
@@ -106,16 +134,15 @@ fn judge(growths: &[Growth]) -> PathQueue {
         queue.verdict = QueueVerdict::TooFewReplies;
         return queue;
     }
-    let (mut before, mut largest) = ((0, 0.0), (0.0, 0, 0));
-    for growth in growths {
-        let (hop_before, lasting_before) = before;
-        let rise = growth.lasting - lasting_before;
-        if rise > largest.0 {
-            largest = (rise, hop_before, growth.hop);
-        }
-        before = (growth.hop, growth.lasting);
-    }
-    let (rise, after, behind) = largest;
+    let starts = [(0, 0.0)].into_iter().chain(growths.iter().map(|growth| (growth.hop, growth.lasting)));
+    // The rise of each link, and the hops at its ends.
+    let rises: Vec<(f64, u8, u8)> = starts
+        .zip(growths)
+        .map(|((hop, lasting), growth)| (growth.lasting - lasting, hop, growth.hop))
+        .collect();
+    let largest = rises.iter().map(|(rise, ..)| *rise).fold(0.0, f64::max);
+    let least = (NEAR_LARGEST * largest).max(MIN_SHARE * total_ns).min(largest);
+    let (rise, after, behind) = rises.into_iter().find(|(rise, ..)| *rise >= least).unwrap_or_default();
     queue.verdict = match () {
         () if total_ns < MIN_GROWTH_NS => QueueVerdict::None,
         () if rise < MIN_GROWTH_NS || rise < MIN_SHARE * total_ns => QueueVerdict::Spread,
@@ -130,7 +157,7 @@ fn judge(growths: &[Growth]) -> PathQueue {
 }
 
 /// The growth of a hop.
-pub(crate) fn growth_at(growths: &[Growth], hop: u8) -> Option<&Growth> {
+pub fn growth_at(growths: &[Growth], hop: u8) -> Option<&Growth> {
     growths.iter().find(|growth| growth.hop == hop)
 }
 

@@ -397,7 +397,7 @@ fn arrival(clock: &Clock, arrived_wall_ns: Option<i64>) -> Time {
 }
 
 /// What an ICMP error means.
-pub(crate) fn kind_of_error(family: IpFamily, type_code: (u8, u8)) -> Option<ReplyKind> {
+pub fn kind_of_error(family: IpFamily, type_code: (u8, u8)) -> Option<ReplyKind> {
     match (family, type_code) {
         (IpFamily::V4, (11, 0)) | (IpFamily::V6, (3, 0)) => Some(ReplyKind::Expired),
         (IpFamily::V4, (3, 3)) | (IpFamily::V6, (1, 4)) => Some(ReplyKind::Reached),
@@ -416,7 +416,8 @@ pub(crate) fn payload_of(number: u32, nonce: [u8; 8]) -> [u8; 12] {
 
 /// What the begin of a payload says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QuotedNumber {
+pub enum QuotedNumber {
+    /// The number of the probe.
     Number(u32),
     /// The quote ends before the number.
     TooShort,
@@ -425,7 +426,7 @@ pub(crate) enum QuotedNumber {
 }
 
 /// Reads the number in a payload, of which only the begin may be there.
-pub(crate) fn number_in_payload(bytes: &[u8], nonce: [u8; 8]) -> QuotedNumber {
+pub fn number_in_payload(bytes: &[u8], nonce: [u8; 8]) -> QuotedNumber {
     let Some((number, rest)) = bytes.split_first_chunk::<4>() else { return QuotedNumber::TooShort };
     let quoted = &rest[..rest.len().min(nonce.len())];
     if nonce.starts_with(quoted) {

@@ -15,7 +15,8 @@ fn path(medians: &[(f64, f64)]) -> Vec<HopPhases> {
 }
 
 fn place(hops: &[HopPhases], session: Option<f64>) -> (QueueVerdict, Option<u8>, Option<u8>) {
-    let queue = locate_queue(hops, session.map(|ms| ms * 1e6)).queue;
+    let session = session.map(|ms| SessionGrowth { added: ms * 1e6, is_behind_host: true });
+    let queue = locate_queue(hops, session).queue;
     (queue.verdict, queue.after_hop, queue.before_hop)
 }
 
@@ -25,7 +26,8 @@ fn the_link_whose_growth_lasts_has_the_queue() {
         let medians: Vec<(f64, f64)> = (1..=4)
             .map(|hop| (f64::from(hop), f64::from(hop) + if hop >= link { 64.0 } else { 0.0 }))
             .collect();
-        let located = locate_queue(&path(&medians), Some(65e6)).queue;
+        let located =
+            locate_queue(&path(&medians), Some(SessionGrowth { added: 65e6, is_behind_host: true })).queue;
         assert_eq!(
             (located.verdict, located.after_hop, located.before_hop),
             (QueueVerdict::Found, Some(link as u8 - 1), Some(link as u8))
@@ -56,6 +58,20 @@ fn growth_that_only_the_session_shows_is_behind_the_hops() {
     let calm = path(&[(1.0, 1.0), (2.0, 2.0)]);
     assert_eq!(place(&calm, Some(60.0)), (QueueVerdict::Found, Some(2), None));
     assert_eq!(place(&calm, Some(0.5)), (QueueVerdict::None, None, None));
+    // A host that is late itself shows the queue; its session may be later for reasons of its own.
+    let queued = path(&[(1.0, 41.0), (2.0, 42.0)]);
+    assert_eq!(place(&queued, Some(100.0)), (QueueVerdict::Found, Some(0), Some(1)));
+    let behind = SessionGrowth { added: 100e6, is_behind_host: false };
+    let queue = locate_queue(&queued, Some(behind)).queue;
+    assert_eq!((queue.after_hop, queue.before_hop), (Some(2), None), "the host is not among the hops");
+}
+
+#[test]
+fn a_queue_that_varies_is_at_its_first_hop() {
+    let varying = path(&[(1.0, 1.0), (2.0, 9.0), (3.0, 16.0), (4.0, 19.0)]);
+    assert_eq!(place(&varying, None), (QueueVerdict::Found, Some(1), Some(2)));
+    let two = path(&[(1.0, 21.0), (2.0, 22.0), (3.0, 83.0)]);
+    assert_eq!(place(&two, None), (QueueVerdict::Found, Some(2), Some(3)), "the larger one");
 }
 
 #[test]
