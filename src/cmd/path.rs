@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, Command, ValueEnum};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link;
-use linkgauge::path::{self, PathPlan, ProbeKind, UDP_PORT};
+use linkgauge::link::{self, ProbeKind};
+use linkgauge::path::{self, PathPlan, UDP_PORT};
 use linkgauge::units::Span;
 
 use super::Status;
@@ -128,21 +128,22 @@ fn default_port(kind: ProbeKind) -> u16 {
 /// The endpoint that the probes go to, by a URL of any service on a network.
 fn probe_endpoint(url: &Endpoint, asked: Option<KindOfProbe>) -> Result<(Endpoint, ProbeKind)> {
     let (host, _) = url.address().split_once('/').unwrap_or((url.address(), ""));
-    let service_port = match url.scheme() {
-        "https" => Some(443),
-        "http" => Some(80),
-        "tcp" | "udp" | "icmp" => None,
-        other => bail!("{url}: a path leads to a host, and {other} has none: name it, like 192.0.2.7"),
+    let (of_url, service_port) = match (url.scheme(), ProbeKind::of_name(url.scheme())) {
+        ("https", _) => (ProbeKind::Tcp, Some(443)),
+        ("http", _) => (ProbeKind::Tcp, Some(80)),
+        (_, Some(kind)) => (kind, None),
+        (other, None) => {
+            bail!("{url}: a path leads to a host, and {other} has none: name it, like 192.0.2.7")
+        }
     };
     let options = url.as_str().split_once('?').map_or(String::new(), |(_, options)| format!("?{options}"));
     let typed: Endpoint = format!("tcp://{host}{options}").parse()?;
     let has_port = typed.host_port()?.1.is_some();
-    let kind = match (asked, url.scheme()) {
+    let kind = match (asked, of_url) {
         (Some(asked), _) => asked.kind(),
-        (None, "icmp") => ProbeKind::Icmp,
-        (None, "tcp") if has_port => ProbeKind::Tcp,
-        (None, "http" | "https") => ProbeKind::Tcp,
-        (None, _) => ProbeKind::Udp,
+        // A bare host has the scheme of TCP.
+        (None, ProbeKind::Tcp) if !has_port && service_port.is_none() => ProbeKind::Udp,
+        (None, of_url) => of_url,
     };
     let mut endpoint: Endpoint = format!("{}://{host}{options}", kind.name()).parse()?;
     if let (Some(port), false, true) = (service_port, has_port, kind == ProbeKind::Tcp) {
@@ -157,8 +158,7 @@ fn probe_endpoint(url: &Endpoint, asked: Option<KindOfProbe>) -> Result<(Endpoin
 pub struct PathFlag {
     /// Also find the hop where the load queues, by a probe for each hop per TIME [default: 1s]
     ///
-    /// UDP probes with a limited number of hops go to the host before and during the load, see docs/path.md. Six times are measured
-    /// before the load begins.
+    /// Hop-limited UDP probes go to the host before and during the load, see docs/path.md. The idle path takes six times TIME.
     #[arg(long, help_heading = TRAFFIC, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s", conflicts_with = "repeat", hide_short_help = true)]
     path: Option<Span>,
 }
@@ -195,7 +195,7 @@ fn plan_beside(url: &Endpoint, interval: Duration) -> Result<PathPlan> {
 
 /// The host with the options of IP alone. The port of the load may listen on UDP, and would not reply.
 fn without_port(url: &Endpoint) -> Result<Endpoint> {
-    if !["tcp", "udp", "https", "icmp"].contains(&url.scheme()) {
+    if ProbeKind::of_name(url.scheme()).is_none() && url.scheme() != "https" {
         bail!("{url}: --path needs a host on a network, and {} has none", url.scheme());
     }
     let (host, _) = url.host_port()?;

@@ -14,7 +14,7 @@ fn path_of(lab: &Lab, arguments: &str) -> Value {
     document["cases"][0]["path"].clone()
 }
 
-/// The address of each hop; empty where nobody answers.
+/// The address of each hop; empty where no router answers.
 fn addresses(path: &Value) -> Vec<String> {
     let address = |hop: &Value| hop["hosts"][0]["address"].as_str().unwrap_or_default().to_owned();
     path["hops"].as_array().unwrap().iter().map(address).collect()

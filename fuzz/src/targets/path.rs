@@ -1,4 +1,4 @@
-//! Replies to hop-limited probes: anybody can send ICMP errors, with any quote and any address.
+//! Replies to hop-limited probes: any host can send ICMP errors, with any quote and any address.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use linkgauge::clock::Time;
 use linkgauge::path::hops::{HopCount, hop_count, hops_of, locate_loss, samples_on_path};
 use linkgauge::path::mtu::{MtuAction, MtuSearch};
-use linkgauge::path::prober::{Action, Prober, Reply, ReplyKind, Schedule};
+use linkgauge::path::prober::{ProbeAction, ProbeReply, ProbeReplyKind, Prober, Schedule};
 use linkgauge::path::queue::{HopPhases, locate_queue};
 use linkgauge::path::{QuotedNumber, kind_of_error, number_in_payload};
 use linkgauge::system::IpFamily;
@@ -52,25 +52,25 @@ fn probe(draw: &mut Draw) {
     for step in 0.. {
         assert!(step < MOST_STEPS, "endless");
         match prober.next(now) {
-            Action::Send(probe) => assert!((1..=64).contains(&probe.hop) && probe.flow < schedule.flows),
-            Action::Wait(until) => {
+            ProbeAction::Send(probe) => assert!((1..=64).contains(&probe.hop) && probe.flow < schedule.flows),
+            ProbeAction::Wait(until) => {
                 assert!(until > now);
                 now = until;
             }
-            Action::Done => break,
+            ProbeAction::Done => break,
         }
         for _ in 0..draw.byte() % 3 {
             let number = (!draw.byte().is_multiple_of(8)).then(|| draw.number() as u32 % 2000);
             let kind = draw.one_of(&[
-                ReplyKind::Expired,
-                ReplyKind::Reached,
-                ReplyKind::Refused,
-                ReplyKind::TooBig(draw_size(number)),
+                ProbeReplyKind::Expired,
+                ProbeReplyKind::Reached,
+                ProbeReplyKind::Refused,
+                ProbeReplyKind::TooBig(draw_size(number)),
             ]);
             let flow = u32::from(draw.byte()) % schedule.flows;
             let from = address(draw);
             let at = Time(now.0.saturating_add(draw.number()));
-            prober.on_reply(&Reply { number, flow, from, kind, at });
+            prober.on_reply(&ProbeReply { number, flow, from, kind, at });
         }
     }
     let (samples, ends) = prober.finish();

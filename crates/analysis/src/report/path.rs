@@ -1,6 +1,7 @@
 //! The path to a host: its table of hops, and what it says in sentences.
 
 use super::wording::{ABSENT, brief_time, format_share, printable, shorten};
+use linkgauge_engine::link::ProbeKind;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
     CaseResult, HopTimes, PathEnd, PathHop, PathMtu, PathQueue, PathResult, QueueVerdict,
@@ -10,7 +11,7 @@ use linkgauge_model::units::{format_nanoseconds, format_plural};
 /// Below this agreement of the resamplings a place is uncertain.
 const SURE_AGREEMENT: f64 = 0.9;
 
-/// From so many replies on, the 99th percentile is not the slowest one.
+/// From this number of replies on, the 99th percentile is not the slowest one.
 const P99_REPLIES: u64 = 100;
 
 /// A hop answers all probes, as far as it is worth a mention.
@@ -56,7 +57,9 @@ fn loss_finding(case: &CaseResult, path: &PathResult) -> Option<String> {
     let share = format_share(loss.share);
     let at = hop_address(path, loss.hop).map_or(String::new(), |address| format!("{address}, "));
     // The host's own replies can be limited, as those of a router.
-    let is_of_end = usize::from(loss.hop) == path.hops.len() && path.probe == "udp" && path.hops.len() > 1;
+    let is_of_end = usize::from(loss.hop) == path.hops.len()
+        && path.probe == ProbeKind::Udp.name()
+        && path.hops.len() > 1;
     Some(match is_of_end {
         true => format!(
             "only the host misses probes ({share}): loss on the last link, or a limit of its replies. Try --probe icmp"
@@ -167,7 +170,7 @@ fn queue_place(path: &PathResult, queue: &PathQueue) -> String {
             format!("between {} and {}: {delay}; {beyond}", name(after), name(before))
         }
         None if usize::from(after) == path.hops.len() && path.end == PathEnd::Reached => format!(
-            "where the probes do not: {delay} more in its own session, while no hop grows. The server itself, or a queue for each \
+            "where the probes do not: {delay} more in its connections, while no hop grows. The server itself, or a queue for each \
              flow, delays it"
         ),
         None => format!("behind {}, the last one that answers: {delay}", name(after)),

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::measure::Trace;
 use super::mtu::{MtuAction, MtuSearch};
-use super::prober::{Action, Prober, ReplyKind, Schedule};
-use super::socket::{ProbeKind, ProbeSocket, Sent, Target};
-use crate::link::{Dialer, Fault};
+use super::prober::{HopSample, LastHop, ProbeAction, ProbeReplyKind, Prober, Schedule};
+use super::socket::{ProbeSocket, ProbeTarget, Sent};
+use crate::link::{Dialer, Fault, ProbeKind};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::run::PathMtu;
 use linkgauge_system::{self as system, IpFamily};
@@ -24,8 +23,16 @@ const BASE_BYTES_V6: u32 = 1280;
 /// The largest IP packet.
 const LARGEST_BYTES: u32 = 65_535;
 
+/// What the probes of a path measured.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) target: ProbeTarget,
+    pub(super) samples: Vec<HopSample>,
+    pub(super) ends: Vec<Option<LastHop>>,
+}
+
 /// One socket for each flow.
-pub(super) fn open_sockets(target: &Target, flows: u32) -> Result<Vec<ProbeSocket>, Fault> {
+pub(super) fn open_sockets(target: &ProbeTarget, flows: u32) -> Result<Vec<ProbeSocket>, Fault> {
     if !system::HAS_DELIVERY_ERRORS {
         return Err(Fault::Unsupported(
             "this system keeps no replies of routers for a program without privileges: measure on Linux"
@@ -48,7 +55,7 @@ pub(super) fn run_prober(
             return Ok(());
         }
         match prober.next(now) {
-            Action::Send(probe) => {
+            ProbeAction::Send(probe) => {
                 prober.on_sent(probe.number, clock.now());
                 let sent = sockets[probe.flow as usize].send(&probe);
                 let has_reply = || prober.samples.iter().any(|sample| sample.reply.is_some());
@@ -59,8 +66,8 @@ pub(super) fn run_prober(
                     return Err(fault);
                 }
             }
-            Action::Wait(until) => wait(sockets, until.since(now).min(LONGEST_WAIT)),
-            Action::Done => return Ok(()),
+            ProbeAction::Wait(until) => wait(sockets, until.since(now).min(LONGEST_WAIT)),
+            ProbeAction::Done => return Ok(()),
         }
         for socket in sockets.iter_mut() {
             socket.take_replies(clock, &mut |reply| prober.on_reply(&reply));
@@ -80,7 +87,7 @@ fn wait(sockets: &[ProbeSocket], within: Duration) {
     let _ = system::poll(&mut watched, within);
 }
 
-/// A thread that probes a path until it is told to stop.
+/// A thread that probes a path until it is stopped.
 #[derive(Debug)]
 pub(super) struct ProbeThread {
     stop: Arc<AtomicBool>,
@@ -88,7 +95,7 @@ pub(super) struct ProbeThread {
 }
 
 impl ProbeThread {
-    pub(super) fn start(target: Target, schedule: Schedule) -> Result<ProbeThread, Fault> {
+    pub(super) fn start(target: ProbeTarget, schedule: Schedule) -> Result<ProbeThread, Fault> {
         let mut sockets = open_sockets(&target, schedule.flows)?;
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = stop.clone();
@@ -113,14 +120,14 @@ impl ProbeThread {
 
 /// Searches the largest packet that fits. `None`: no packet had a reply, or the search was interrupted.
 pub(super) fn search_mtu(
-    target: &Target,
+    target: &ProbeTarget,
     distance: u8,
     timeout: Duration,
     dialer: &Dialer,
 ) -> Option<PathMtu> {
     // A connection has no packets of chosen sizes.
     let kind = if target.kind == ProbeKind::Tcp { ProbeKind::Udp } else { target.kind };
-    let target = Target { kind, ..target.clone() };
+    let target = ProbeTarget { kind, ..target.clone() };
     let mut socket = ProbeSocket::open(&target, 0).ok()?;
     socket.forbid_fragments().ok()?;
     let base = if target.family() == IpFamily::V4 { BASE_BYTES_V4 } else { BASE_BYTES_V6 };
@@ -148,9 +155,9 @@ pub(super) fn search_mtu(
         socket.take_replies(clock, &mut |reply| {
             let number = reply.number.and_then(|number| number.checked_sub(1));
             match (reply.kind, number) {
-                (ReplyKind::TooBig(mtu), _) => search.on_too_big(mtu, reply.from),
-                (ReplyKind::Expired, Some(number)) => search.on_expired(number),
-                (ReplyKind::Reached, Some(number)) => search.on_passed(number),
+                (ProbeReplyKind::TooBig(mtu), _) => search.on_too_big(mtu, reply.from),
+                (ProbeReplyKind::Expired, Some(number)) => search.on_expired(number),
+                (ProbeReplyKind::Reached, Some(number)) => search.on_passed(number),
                 _ => {}
             }
         });

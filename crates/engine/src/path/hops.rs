@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use linkgauge_model::run::{HopTimes, PathHop, PathHost, PathLoss};
 use linkgauge_model::stats::{Jitter, more_often_p, nearest_rank};
 
-use super::prober::{FlowEnd, Sample};
+use super::prober::{HopSample, LastHop};
 
-/// Addresses of a hop that are stored. More cannot be real branches: the flows are fewer, and anybody can send errors with a foreign
+/// Addresses of a hop that are stored. More cannot be real branches: the flows are fewer, and any host can send errors with a foreign
 /// source.
 const MAX_HOSTS: usize = 16;
 
@@ -29,7 +29,7 @@ pub struct HopCount {
 
 impl HopCount {
     /// The counts of these samples.
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> HopCount {
+    pub fn of<'a>(samples: impl Iterator<Item = &'a HopSample>) -> HopCount {
         let mut count = HopCount::default();
         for sample in samples {
             count.sent += 1;
@@ -50,17 +50,17 @@ impl HopCount {
 
 /// The samples that belong to the path: those of rounds, or those of the quick trace if there was no round, and none beyond the end of
 /// their flow.
-pub fn samples_on_path(samples: &[Sample], ends: &[Option<FlowEnd>]) -> Vec<Sample> {
-    let is_on_path = |sample: &&Sample| ends[sample.flow as usize].is_none_or(|end| sample.hop <= end.hop);
+pub fn samples_on_path(samples: &[HopSample], ends: &[Option<LastHop>]) -> Vec<HopSample> {
+    let is_on_path = |sample: &&HopSample| ends[sample.flow as usize].is_none_or(|end| sample.hop <= end.hop);
     let has_round = samples.iter().any(|sample| sample.round.is_some() && sample.reply.is_some());
     samples.iter().filter(|sample| sample.round.is_some() == has_round).filter(is_on_path).copied().collect()
 }
 
 /// The number of hops: up to the end of the longest flow, or to the last hop that replied.
-pub fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
+pub fn hop_count(samples: &[HopSample], ends: &[Option<LastHop>]) -> u8 {
     let replied = || samples.iter().filter_map(|sample| Some((sample.hop, sample.reply?.1)));
     // A router that does not find the host refuses what would have been one hop further.
-    let of_end = |end: &FlowEnd| match end.refused_by {
+    let of_end = |end: &LastHop| match end.refused_by {
         Some(router) if replied().any(|(hop, from)| hop + 1 == end.hop && from == router) => end.hop - 1,
         _ => end.hop,
     };
@@ -71,7 +71,7 @@ pub fn hop_count(samples: &[Sample], ends: &[Option<FlowEnd>]) -> u8 {
 }
 
 /// The hops of a path, from the samples on it.
-pub fn hops_of(samples: &[Sample], count: u8) -> Vec<PathHop> {
+pub fn hops_of(samples: &[HopSample], count: u8) -> Vec<PathHop> {
     (1..=count)
         .map(|hop| {
             let of_hop = || samples.iter().filter(move |sample| sample.hop == hop);
@@ -89,7 +89,7 @@ pub fn hops_of(samples: &[Sample], count: u8) -> Vec<PathHop> {
 }
 
 /// Who replied, the most frequent first.
-fn hosts_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<PathHost> {
+fn hosts_of<'a>(samples: impl Iterator<Item = &'a HopSample>) -> Vec<PathHost> {
     let mut found: BTreeMap<IpAddr, PathHost> = BTreeMap::new();
     for sample in samples {
         let Some((_, address)) = sample.reply else { continue };
@@ -109,7 +109,7 @@ fn hosts_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<PathHost> {
 }
 
 /// The times of the replies.
-pub fn times_of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<HopTimes> {
+pub fn times_of<'a>(samples: impl Iterator<Item = &'a HopSample>) -> Option<HopTimes> {
     let (mut sorted, mut jitter) = (Vec::new(), Jitter::default());
     for sample in samples {
         match sample.round_trip() {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::drive::{ProbeThread, open_sockets, run_prober, search_mtu};
+use super::drive::{ProbeThread, Trace, open_sockets, run_prober, search_mtu};
 use super::hops::{HopCount, hop_count, hops_of, locate_loss, samples_on_path, times_of};
-use super::prober::{FlowEnd, Prober, Sample, Schedule};
+use super::prober::{HopSample, LastHop, Prober, Schedule};
 use super::queue::{HopPhases, SessionGrowth, growth_at, locate_queue};
-use super::socket::{ProbeKind, Target};
-use crate::link::{Dialer, Fault, LinkError};
+use super::socket::ProbeTarget;
+use crate::link::{Dialer, Fault, LinkError, ProbeKind};
 use crate::schedule::{LiveValues, Observer, RunContext, RunEvent};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
@@ -88,11 +88,11 @@ impl PathPlan {
     }
 
     /// Finds the address of the host. Ends soon after an interrupt.
-    fn resolve(&self, dialer: &Dialer) -> Result<Target, LinkError> {
+    fn resolve(&self, dialer: &Dialer) -> Result<ProbeTarget, LinkError> {
         let (sender, receiver) = mpsc::channel();
         let (plan, dialer_of_thread) = (self.clone(), dialer.clone());
         let lookup = move || {
-            sender.send(Target::resolve(&plan.endpoint, plan.kind, plan.default_port, &dialer_of_thread))
+            sender.send(ProbeTarget::resolve(&plan.endpoint, plan.kind, plan.default_port, &dialer_of_thread))
         };
         std::thread::spawn(lookup);
         let target = loop {
@@ -104,14 +104,6 @@ impl PathPlan {
         };
         target.map_err(|fault| LinkError::new(&self.endpoint, fault))
     }
-}
-
-/// What the probes of a path measured.
-#[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) target: Target,
-    pub(super) samples: Vec<Sample>,
-    pub(super) ends: Vec<Option<FlowEnd>>,
 }
 
 /// Measures a path. The run also holds partial results.
@@ -262,8 +254,8 @@ fn describe(plan: &PathPlan, trace: &Trace, context: &RunContext) -> PathResult 
     path
 }
 
-fn path_of(trace: &Trace, plan: &PathPlan, samples: &[Sample], count: u8) -> PathResult {
-    let ends: Vec<FlowEnd> = trace.ends.iter().flatten().copied().collect();
+fn path_of(trace: &Trace, plan: &PathPlan, samples: &[HopSample], count: u8) -> PathResult {
+    let ends: Vec<LastHop> = trace.ends.iter().flatten().copied().collect();
     let refused_by = ends.iter().find_map(|end| end.refused_by);
     let end = match () {
         () if ends.iter().any(|end| end.refused_by.is_none()) => PathEnd::Reached,
@@ -387,15 +379,16 @@ fn path_under_load(
     case: &CaseResult,
 ) -> PathResult {
     let all = samples_on_path(&trace.samples, &trace.ends);
-    let is_idle = |sample: &&Sample| sample.sent < idle_end;
-    let is_loaded = |sample: &&Sample| load.is_some_and(|(from, to)| sample.sent >= from && sample.sent < to);
-    let idle: Vec<Sample> = all.iter().filter(is_idle).copied().collect();
-    let loaded: Vec<Sample> = all.iter().filter(is_loaded).copied().collect();
+    let is_idle = |sample: &&HopSample| sample.sent < idle_end;
+    let is_loaded =
+        |sample: &&HopSample| load.is_some_and(|(from, to)| sample.sent >= from && sample.sent < to);
+    let idle: Vec<HopSample> = all.iter().filter(is_idle).copied().collect();
+    let loaded: Vec<HopSample> = all.iter().filter(is_loaded).copied().collect();
     let count = hop_count(&all, &trace.ends);
     let mut path = path_of(trace, plan, &idle, count);
-    let of_hop = |samples: &[Sample], hop: u8| -> Vec<f64> {
+    let of_hop = |samples: &[HopSample], hop: u8| -> Vec<f64> {
         let of_hop = samples.iter().filter(|sample| sample.hop == hop);
-        of_hop.filter_map(Sample::round_trip).map(|time| time.as_nanos() as f64).collect()
+        of_hop.filter_map(HopSample::round_trip).map(|time| time.as_nanos() as f64).collect()
     };
     let phases: Vec<HopPhases> = (1..=count)
         .map(|hop| HopPhases { hop, idle: of_hop(&idle, hop), loaded: of_hop(&loaded, hop) })
@@ -423,7 +416,7 @@ fn path_under_load(
     path
 }
 
-/// What the load adds to the round trips of a probe in its own session.
+/// What the load adds to the round trips of a probe of its session.
 fn session_added_ns(case: &CaseResult) -> Option<f64> {
     let p50 = |figures: &Option<Figures>| {
         figures.as_ref()?.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)

@@ -15,4 +15,4 @@ pub mod queue;
 mod socket;
 
 pub use measure::{PATH_WORKLOAD, PathBeside, PathPlan, UDP_PORT, measure_path};
-pub use socket::{ProbeKind, QuotedNumber, kind_of_error, number_in_payload};
+pub use socket::{QuotedNumber, kind_of_error, number_in_payload};

@@ -37,7 +37,7 @@ pub enum MtuAction {
 
 /// What is being tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SearchStage {
     /// A size, to the host.
     Size {
         bytes: u32,
@@ -65,7 +65,7 @@ pub struct MtuSearch {
     /// The hop of the host.
     distance: u8,
     timeout: Duration,
-    stage: Stage,
+    stage: SearchStage,
     attempt: u32,
     /// Number and time of the last packet, while its reply is awaited.
     under_way: Option<(u32, Time)>,
@@ -86,7 +86,7 @@ impl MtuSearch {
             local_limit,
             distance,
             timeout,
-            stage: Stage::Size { bytes: local_limit },
+            stage: SearchStage::Size { bytes: local_limit },
             attempt: 0,
             under_way: None,
             first_to_hops: 0,
@@ -99,7 +99,7 @@ impl MtuSearch {
     pub fn next(&mut self, now: Time) -> MtuAction {
         if let Some((_, sent)) = self.under_way {
             let until = sent + self.timeout;
-            let may_send_more = matches!(self.stage, Stage::Hops { next } if next <= self.distance);
+            let may_send_more = matches!(self.stage, SearchStage::Hops { next } if next <= self.distance);
             if now < until && !may_send_more {
                 return MtuAction::Wait(until);
             }
@@ -108,12 +108,12 @@ impl MtuSearch {
             }
         }
         match self.stage {
-            Stage::Size { bytes } => self.send(bytes, None, now),
-            Stage::Hops { next } => {
-                self.stage = Stage::Hops { next: next + 1 };
+            SearchStage::Size { bytes } => self.send(bytes, None, now),
+            SearchStage::Hops { next } => {
+                self.stage = SearchStage::Hops { next: next + 1 };
                 self.send(self.failed.unwrap_or(self.local_limit), Some(next), now)
             }
-            Stage::Over => MtuAction::Done,
+            SearchStage::Over => MtuAction::Done,
         }
     }
 
@@ -126,7 +126,7 @@ impl MtuSearch {
 
     /// The host has received a packet.
     pub fn on_passed(&mut self, number: u32) {
-        if let (Stage::Size { bytes }, true) = (self.stage, self.is_awaited(number)) {
+        if let (SearchStage::Size { bytes }, true) = (self.stage, self.is_awaited(number)) {
             self.passed = self.passed.max(bytes);
             self.choose_size();
         }
@@ -134,7 +134,7 @@ impl MtuSearch {
 
     /// A router reports that a packet is too big for its next link. A report that cannot be true is ignored.
     pub fn on_too_big(&mut self, mtu: u32, from: IpAddr) {
-        let Stage::Size { bytes } = self.stage else { return };
+        let SearchStage::Size { bytes } = self.stage else { return };
         if mtu >= bytes || mtu < self.base || self.under_way.is_none() || self.passed >= mtu {
             return;
         }
@@ -145,7 +145,8 @@ impl MtuSearch {
 
     /// A router replied to a packet whose hop limit was used up there.
     pub fn on_expired(&mut self, number: u32) {
-        if let (Stage::Hops { .. }, Some(index)) = (self.stage, number.checked_sub(self.first_to_hops)) {
+        if let (SearchStage::Hops { .. }, Some(index)) = (self.stage, number.checked_sub(self.first_to_hops))
+        {
             let hop = u8::try_from(index + 1).unwrap_or(u8::MAX);
             self.last_hop = self.last_hop.max(Some(hop.min(self.distance)));
         }
@@ -160,22 +161,22 @@ impl MtuSearch {
         self.under_way = None;
         self.attempt += 1;
         if self.attempt < ATTEMPTS {
-            if matches!(self.stage, Stage::Hops { .. }) {
+            if matches!(self.stage, SearchStage::Hops { .. }) {
                 self.begin_hops();
             }
             return;
         }
         match self.stage {
-            Stage::Size { bytes } => {
+            SearchStage::Size { bytes } => {
                 self.failed = Some(self.failed.map_or(bytes, |failed| failed.min(bytes)));
                 self.choose_size();
             }
-            _ => self.stage = Stage::Over,
+            _ => self.stage = SearchStage::Over,
         }
     }
 
     fn begin_hops(&mut self) {
-        self.stage = Stage::Hops { next: 1 };
+        self.stage = SearchStage::Hops { next: 1 };
         self.first_to_hops = self.sent;
     }
 
@@ -183,7 +184,7 @@ impl MtuSearch {
     fn choose_size(&mut self) {
         (self.attempt, self.under_way) = (0, None);
         let Some(failed) = self.failed else {
-            self.stage = Stage::Over;
+            self.stage = SearchStage::Over;
             return;
         };
         let is_open = |bytes: u32| bytes > self.passed && bytes < failed;
@@ -196,10 +197,10 @@ impl MtuSearch {
                 return;
             }
             // Not even the smallest packet has a reply.
-            _ if self.passed == 0 && failed <= self.base => Stage::Over,
-            Some(bytes) => Stage::Size { bytes },
-            None if self.passed == 0 => Stage::Size { bytes: self.base },
-            None => Stage::Size { bytes: self.passed.midpoint(failed) },
+            _ if self.passed == 0 && failed <= self.base => SearchStage::Over,
+            Some(bytes) => SearchStage::Size { bytes },
+            None if self.passed == 0 => SearchStage::Size { bytes: self.base },
+            None => SearchStage::Size { bytes: self.passed.midpoint(failed) },
         };
     }
 

@@ -53,7 +53,7 @@ pub struct Probe {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum ProbeAction {
     /// Send this probe.
     Send(Probe),
     /// Wait for replies until then.
@@ -64,7 +64,7 @@ pub enum Action {
 
 /// What a reply says about the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplyKind {
+pub enum ProbeReplyKind {
     /// The hop limit was used up there.
     Expired,
     /// The destination has it.
@@ -77,7 +77,7 @@ pub enum ReplyKind {
 
 /// A reply to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reply {
+pub struct ProbeReply {
     /// The number of the probe; `None` if the router quoted too little of it.
     pub number: Option<u32>,
     /// The flow whose socket received it.
@@ -85,14 +85,14 @@ pub struct Reply {
     /// Its sender.
     pub from: IpAddr,
     /// Its meaning.
-    pub kind: ReplyKind,
+    pub kind: ProbeReplyKind,
     /// When it arrived.
     pub at: Time,
 }
 
 /// The fate of a probe.
 #[derive(Debug, Clone, Copy)]
-pub struct Sample {
+pub struct HopSample {
     /// The flow, from 0.
     pub flow: u32,
     /// The hop limit.
@@ -107,7 +107,7 @@ pub struct Sample {
     is_under_way: bool,
 }
 
-impl Sample {
+impl HopSample {
     /// The round trip.
     pub fn round_trip(&self) -> Option<Duration> {
         self.reply.map(|(time, _)| time)
@@ -116,7 +116,7 @@ impl Sample {
 
 /// Where a flow ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowEnd {
+pub struct LastHop {
     /// The hop limit of the probe that ended there.
     pub hop: u8,
     /// The router that refused it; `None`: the destination replied.
@@ -128,19 +128,19 @@ pub struct FlowEnd {
 pub struct Prober {
     schedule: Schedule,
     /// By number.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<HopSample>,
     /// By flow.
-    pub ends: Vec<Option<FlowEnd>>,
+    pub ends: Vec<Option<LastHop>>,
     /// The last hop that replied to any flow.
     last_replied: u8,
     /// The first sample that may be under way: earlier ones are not.
     oldest: usize,
-    phase: Phase,
+    phase: ProberPhase,
     random: SplitMix64,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Phase {
+enum ProberPhase {
     /// The next hop of the quick trace.
     Trace { hop: u8 },
     /// The next hop of a round, the begin of the round, and when the hop is due.
@@ -158,26 +158,26 @@ impl Prober {
             ends: vec![None; schedule.flows as usize],
             last_replied: 0,
             oldest: 0,
-            phase: Phase::Trace { hop: 1 },
+            phase: ProberPhase::Trace { hop: 1 },
             random: SplitMix64::new(schedule.seed),
         }
     }
 
     /// The fates of the probes and the end of each flow. Probes that are still under way have none.
-    pub fn finish(mut self) -> (Vec<Sample>, Vec<Option<FlowEnd>>) {
+    pub fn finish(mut self) -> (Vec<HopSample>, Vec<Option<LastHop>>) {
         self.samples.retain(|sample| !sample.is_under_way);
         (self.samples, self.ends)
     }
 
     /// What to do now. A probe counts as sent at this time unless `on_sent` says otherwise.
-    pub fn next(&mut self, now: Time) -> Action {
+    pub fn next(&mut self, now: Time) -> ProbeAction {
         self.expire(now);
         match self.phase {
-            Phase::Trace { hop } => self.trace(hop, now),
-            Phase::Round { .. } => self.round(now),
-            Phase::Ending => match self.under_way(None).map(|sample| sample.sent).max() {
-                Some(sent) => Action::Wait(sent + self.schedule.timeout),
-                None => Action::Done,
+            ProberPhase::Trace { hop } => self.trace(hop, now),
+            ProberPhase::Round { .. } => self.round(now),
+            ProberPhase::Ending => match self.under_way(None).map(|sample| sample.sent).max() {
+                Some(sent) => ProbeAction::Wait(sent + self.schedule.timeout),
+                None => ProbeAction::Done,
             },
         }
     }
@@ -190,12 +190,12 @@ impl Prober {
     }
 
     /// A reply arrived. One that fits no probe under way is ignored.
-    pub fn on_reply(&mut self, reply: &Reply) {
+    pub fn on_reply(&mut self, reply: &ProbeReply) {
         let Some(number) = reply.number.map(|number| number as usize).or_else(|| self.only_one(reply)) else {
             return;
         };
         let Some(sample) = self.samples.get_mut(number) else { return };
-        let is_of_hop = !matches!(reply.kind, ReplyKind::TooBig(_));
+        let is_of_hop = !matches!(reply.kind, ProbeReplyKind::TooBig(_));
         if sample.flow != reply.flow || sample.reply.is_some() || !is_of_hop {
             return;
         }
@@ -210,22 +210,24 @@ impl Prober {
         let is_nearer = end.is_none_or(|end| hop < end.hop);
         match reply.kind {
             // The path has become longer.
-            ReplyKind::Expired if !is_nearer && !is_late => *end = None,
-            ReplyKind::Reached if is_nearer => *end = Some(FlowEnd { hop, refused_by: None }),
-            ReplyKind::Refused if is_nearer => *end = Some(FlowEnd { hop, refused_by: Some(reply.from) }),
+            ProbeReplyKind::Expired if !is_nearer && !is_late => *end = None,
+            ProbeReplyKind::Reached if is_nearer => *end = Some(LastHop { hop, refused_by: None }),
+            ProbeReplyKind::Refused if is_nearer => {
+                *end = Some(LastHop { hop, refused_by: Some(reply.from) })
+            }
             _ => {}
         }
     }
 
     /// The only probe that a reply without a number can belong to.
-    fn only_one(&self, reply: &Reply) -> Option<usize> {
-        let is_of_flow = |sample: &Sample| sample.is_under_way && sample.flow == reply.flow;
+    fn only_one(&self, reply: &ProbeReply) -> Option<usize> {
+        let is_of_flow = |sample: &HopSample| sample.is_under_way && sample.flow == reply.flow;
         let mut found = (self.oldest..self.samples.len()).filter(|&index| is_of_flow(&self.samples[index]));
         found.next().filter(|_| found.next().is_none())
     }
 
-    fn under_way(&self, flow: Option<u32>) -> impl Iterator<Item = &Sample> {
-        let is_of = move |sample: &&Sample| flow.is_none_or(|flow| sample.flow == flow);
+    fn under_way(&self, flow: Option<u32>) -> impl Iterator<Item = &HopSample> {
+        let is_of = move |sample: &&HopSample| flow.is_none_or(|flow| sample.flow == flow);
         self.samples[self.oldest..].iter().filter(|sample| sample.is_under_way).filter(is_of)
     }
 
@@ -239,13 +241,13 @@ impl Prober {
         self.oldest += passed;
     }
 
-    fn send(&mut self, flow: u32, hop: u8, round: Option<u32>, now: Time) -> Action {
+    fn send(&mut self, flow: u32, hop: u8, round: Option<u32>, now: Time) -> ProbeAction {
         let number = self.samples.len() as u32;
-        self.samples.push(Sample { flow, hop, round, sent: now, reply: None, is_under_way: true });
-        Action::Send(Probe { number, flow, hop })
+        self.samples.push(HopSample { flow, hop, round, sent: now, reply: None, is_under_way: true });
+        ProbeAction::Send(Probe { number, flow, hop })
     }
 
-    fn trace(&mut self, hop: u8, now: Time) -> Action {
+    fn trace(&mut self, hop: u8, now: Time) -> ProbeAction {
         let is_over = match self.ends[0] {
             Some(end) => hop > end.hop,
             None => hop > self.schedule.max_hops || hop > self.last_replied + MAX_SILENT_HOPS,
@@ -255,7 +257,7 @@ impl Prober {
         if is_over {
             // A late reply may be the end of the path.
             if let (Some(sent), None) = (first_end, self.ends[0]) {
-                return Action::Wait(sent + self.schedule.timeout);
+                return ProbeAction::Wait(sent + self.schedule.timeout);
             }
             self.phase = self.begin_round(0, now);
             return self.next(now);
@@ -264,20 +266,20 @@ impl Prober {
         let patience = last.map(|sent| sent + TRACE_PATIENCE).filter(|until| now < *until);
         let limit = self.schedule.under_way.min(usize::from(MAX_SILENT_HOPS) - 1);
         match (patience, first_end) {
-            (_, Some(sent)) if under_way >= limit => Action::Wait(sent + self.schedule.timeout),
-            (Some(until), _) => Action::Wait(until),
+            (_, Some(sent)) if under_way >= limit => ProbeAction::Wait(sent + self.schedule.timeout),
+            (Some(until), _) => ProbeAction::Wait(until),
             _ => {
-                self.phase = Phase::Trace { hop: hop + 1 };
+                self.phase = ProberPhase::Trace { hop: hop + 1 };
                 self.send(0, hop, None, now)
             }
         }
     }
 
-    fn begin_round(&self, round: u32, began: Time) -> Phase {
+    fn begin_round(&self, round: u32, began: Time) -> ProberPhase {
         if self.schedule.rounds.is_some_and(|rounds| round >= rounds) || self.horizon(round) == 0 {
-            return Phase::Ending;
+            return ProberPhase::Ending;
         }
-        Phase::Round { round, hop: 1, began, due: began }
+        ProberPhase::Round { round, hop: 1, began, due: began }
     }
 
     /// The flow of a round.
@@ -296,26 +298,26 @@ impl Prober {
         }
     }
 
-    fn round(&mut self, now: Time) -> Action {
-        let Phase::Round { round, hop, began, due } = self.phase else { return Action::Done };
+    fn round(&mut self, now: Time) -> ProbeAction {
+        let ProberPhase::Round { round, hop, began, due } = self.phase else { return ProbeAction::Done };
         let horizon = self.horizon(round);
         if hop > horizon {
             self.phase = self.begin_round(round + 1, began + self.schedule.interval);
             return self.next(now);
         }
         if now < due {
-            return Action::Wait(due);
+            return ProbeAction::Wait(due);
         }
         let flow = self.flow_of(round);
         if self.under_way(Some(flow)).count() >= self.schedule.under_way
             && let Some(sent) = self.under_way(Some(flow)).map(|sample| sample.sent).min()
         {
-            return Action::Wait(sent + self.schedule.timeout);
+            return ProbeAction::Wait(sent + self.schedule.timeout);
         }
         let slot = self.schedule.interval / u32::from(horizon);
         let jitter = slot.mul_f64(JITTER_SHARE * self.random.uniform());
         let due = began + slot * u32::from(hop) + jitter;
-        self.phase = Phase::Round { round, hop: hop + 1, began, due };
+        self.phase = ProberPhase::Round { round, hop: hop + 1, began, due };
         self.send(flow, hop, Some(round), now)
     }
 }
@@ -324,7 +326,7 @@ impl Prober {
 impl Prober {
     /// A sample of the past.
     pub fn add_sample(&mut self, hop: u8, flow: u32, round: Option<u32>, reply: Option<(Duration, IpAddr)>) {
-        self.samples.push(Sample { flow, hop, round, sent: Time(0), reply, is_under_way: false });
+        self.samples.push(HopSample { flow, hop, round, sent: Time(0), reply, is_under_way: false });
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A queue in front of a link delays the hop behind that link and all later ones. A slow control processor delays only its own replies.
 //! So the growth that the path has up to a hop is the smallest growth of this hop and of all later ones, and the link with the largest
-//! rise of it has the queue. Replies say nothing about the direction: a queue on the way back looks the same.
+//! rise of it has the queue. Replies say nothing about the direction: a queue of the reverse path looks the same.
 
 use linkgauge_model::run::{PathQueue, QueueVerdict};
 use linkgauge_model::stats::{SplitMix64, median};
@@ -63,7 +63,7 @@ pub struct Located {
 /// The session in place of a hop.
 const SESSION: u8 = u8::MAX;
 
-/// What the load adds to the round trips of its own session.
+/// What the load adds to the round trips of its session.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionGrowth {
     /// In ns.
@@ -72,7 +72,7 @@ pub struct SessionGrowth {
     pub is_behind_host: bool,
 }
 
-/// Compares the phases of the hops with what the load adds to its own session.
+/// Compares the phases of the hops with what the load adds to its session.
 pub fn locate_queue(hops: &[HopPhases], session: Option<SessionGrowth>) -> Located {
     let growths = growths_of(hops, session, |values| median(values));
     let mut queue = judge(&growths);

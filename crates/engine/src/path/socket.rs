@@ -2,46 +2,20 @@
 //!
 //! A flow has one socket, or one port, for all of its hops, so that routers which choose among equal-cost paths by the ports choose the
 //! same one for all of its probes. The number of a probe is in its payload, and in the sequence number of an echo request, whose data
-//! make up for it in the checksum. Bytes of replies come from anybody: they say only which probe under way they belong to.
+//! make up for it in the checksum. Bytes of replies come from any host: they say only which probe under way they belong to.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::prober::{Probe, Reply, ReplyKind};
+use super::prober::{Probe, ProbeReply, ProbeReplyKind};
 use crate::link::icmp::{IcmpSocketKind, keep_own_replies, open_socket, parse_reply, write_request};
 use crate::link::internet::{EndpointRole, IpOptions, resolve_addresses};
-use crate::link::{Dialer, Fault, OpenContext};
+use crate::link::{Dialer, Fault, OpenContext, ProbeKind};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_system::{self as system, Blocking, BorrowedHandle, Errno, IpFamily, PollFlags, QuotedError};
-
-/// What the probes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeKind {
-    /// Datagrams to a port where nothing is expected to listen.
-    Udp,
-    /// Echo requests.
-    Icmp,
-    /// Openings of connections.
-    Tcp,
-}
-
-impl ProbeKind {
-    /// All kinds.
-    pub const ALL: [ProbeKind; 3] = [ProbeKind::Udp, ProbeKind::Icmp, ProbeKind::Tcp];
-
-    /// Its name on the command line and in documents.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ProbeKind::Udp => "udp",
-            ProbeKind::Icmp => "icmp",
-            ProbeKind::Tcp => "tcp",
-        }
-    }
-}
 
 /// The hop limit of packets that are to reach the host.
 const MAX_HOPS: u8 = 255;
@@ -65,7 +39,7 @@ const SEND_ATTEMPTS: u32 = 4;
 
 /// What the sockets of a path have in common.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct ProbeTarget {
     pub(crate) address: SocketAddr,
     pub(crate) kind: ProbeKind,
     pub(crate) ip: IpOptions,
@@ -74,7 +48,7 @@ pub(crate) struct Target {
 /// The sender and receiver of a flow.
 #[derive(Debug)]
 pub(crate) struct ProbeSocket {
-    target: Target,
+    target: ProbeTarget,
     flow: u32,
     /// Of UDP and ICMP; of TCP it keeps the port.
     socket: Socket,
@@ -89,7 +63,7 @@ pub(crate) struct ProbeSocket {
 
 impl ProbeSocket {
     /// A socket for a flow.
-    pub(crate) fn open(target: &Target, flow: u32) -> Result<ProbeSocket, Fault> {
+    pub(crate) fn open(target: &ProbeTarget, flow: u32) -> Result<ProbeSocket, Fault> {
         let domain = Domain::for_address(target.address);
         let identifier = fastrand::u16(1..);
         let (socket, icmp_kind) = match target.kind {
@@ -231,7 +205,7 @@ impl ProbeSocket {
     }
 
     /// Takes the replies that are there.
-    pub(crate) fn take_replies(&mut self, clock: &Clock, each: &mut dyn FnMut(Reply)) {
+    pub(crate) fn take_replies(&mut self, clock: &Clock, each: &mut dyn FnMut(ProbeReply)) {
         if self.target.kind == ProbeKind::Tcp {
             if let Some(reply) = self.opening_reply(clock.now()) {
                 self.close_opening();
@@ -252,15 +226,21 @@ impl ProbeSocket {
             if let Some(number) = self.number_in_answer(&bytes[..length.min(REPLY_BYTES)]) {
                 let at = arrival(clock, info.arrived_wall_ns);
                 let from = self.target.address.ip();
-                each(Reply { number: Some(number), flow: self.flow, from, kind: ReplyKind::Reached, at });
+                each(ProbeReply {
+                    number: Some(number),
+                    flow: self.flow,
+                    from,
+                    kind: ProbeReplyKind::Reached,
+                    at,
+                });
             }
         }
     }
 
     /// The result of the opening, if there is one.
-    fn opening_reply(&mut self, now: Time) -> Option<Reply> {
+    fn opening_reply(&mut self, now: Time) -> Option<ProbeReply> {
         let (socket, number) = self.opening.as_ref()?;
-        let reply = |from, kind| Reply { number: Some(*number), flow: self.flow, from, kind, at: now };
+        let reply = |from, kind| ProbeReply { number: Some(*number), flow: self.flow, from, kind, at: now };
         if let Some(quoted) = system::take_quoted_error(socket, self.target.family(), &mut []) {
             return self.reply_to_error(&quoted, Some(*number), &Clock::System);
         }
@@ -271,21 +251,21 @@ impl ProbeSocket {
                 Ok(Some(error)) => error.kind() == io::ErrorKind::ConnectionRefused,
                 Err(_) => false,
             };
-            return is_reply.then(|| reply(self.target.address.ip(), ReplyKind::Reached));
+            return is_reply.then(|| reply(self.target.address.ip(), ProbeReplyKind::Reached));
         }
         None
     }
 
-    fn reply_to_error(&self, quoted: &QuotedError, number: Option<u32>, clock: &Clock) -> Option<Reply> {
+    fn reply_to_error(&self, quoted: &QuotedError, number: Option<u32>, clock: &Clock) -> Option<ProbeReply> {
         let from = quoted.error.from?;
         let kind = match quoted.mtu_bytes {
-            Some(mtu) => ReplyKind::TooBig(mtu),
+            Some(mtu) => ProbeReplyKind::TooBig(mtu),
             None => kind_of_error(self.target.family(), quoted.error.icmp_type_code?)?,
         };
         // A host that refuses has the probe.
-        let is_host = kind == ReplyKind::Refused && from == self.target.address.ip();
-        let kind = if is_host { ReplyKind::Reached } else { kind };
-        Some(Reply { number, flow: self.flow, from, kind, at: arrival(clock, quoted.arrived_wall_ns) })
+        let is_host = kind == ProbeReplyKind::Refused && from == self.target.address.ip();
+        let kind = if is_host { ProbeReplyKind::Reached } else { kind };
+        Some(ProbeReply { number, flow: self.flow, from, kind, at: arrival(clock, quoted.arrived_wall_ns) })
     }
 
     /// The number of the probe that an error quotes: `Some(None)` if the quote ends before it, `None` if it is not ours.
@@ -334,20 +314,20 @@ impl ProbeSocket {
     }
 }
 
-impl Target {
+impl ProbeTarget {
     /// Looks for the address of an endpoint.
     pub(crate) fn resolve(
         endpoint: &Endpoint,
         kind: ProbeKind,
         default_port: u16,
         dialer: &Dialer,
-    ) -> Result<Target, Fault> {
+    ) -> Result<ProbeTarget, Fault> {
         let context = OpenContext { default_port: Some(default_port), ..dialer.open_context() };
         let addresses = resolve_addresses(endpoint, &context, EndpointRole::Open)?;
         let ip = IpOptions::from_endpoint(endpoint)?;
         let address =
             *addresses.first().ok_or_else(|| Fault::NotFound("the name has no address".to_owned()))?;
-        Ok(Target { address, kind, ip })
+        Ok(ProbeTarget { address, kind, ip })
     }
 
     pub(crate) fn family(&self) -> IpFamily {
@@ -397,11 +377,11 @@ fn arrival(clock: &Clock, arrived_wall_ns: Option<i64>) -> Time {
 }
 
 /// What an ICMP error means.
-pub fn kind_of_error(family: IpFamily, type_code: (u8, u8)) -> Option<ReplyKind> {
+pub fn kind_of_error(family: IpFamily, type_code: (u8, u8)) -> Option<ProbeReplyKind> {
     match (family, type_code) {
-        (IpFamily::V4, (11, 0)) | (IpFamily::V6, (3, 0)) => Some(ReplyKind::Expired),
-        (IpFamily::V4, (3, 3)) | (IpFamily::V6, (1, 4)) => Some(ReplyKind::Reached),
-        (IpFamily::V4, (3, _)) | (IpFamily::V6, (1, _)) => Some(ReplyKind::Refused),
+        (IpFamily::V4, (11, 0)) | (IpFamily::V6, (3, 0)) => Some(ProbeReplyKind::Expired),
+        (IpFamily::V4, (3, 3)) | (IpFamily::V6, (1, 4)) => Some(ProbeReplyKind::Reached),
+        (IpFamily::V4, (3, _)) | (IpFamily::V6, (1, _)) => Some(ProbeReplyKind::Refused),
         _ => None,
     }
 }

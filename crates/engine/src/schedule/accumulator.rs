@@ -369,10 +369,7 @@ impl CaseAccumulator {
         let evidence = combine_evidence(&self.client_evidence, &self.server_evidence);
         marks::add_segment_marks(&mut figures.marks, evidence.as_ref());
         let mut result = CaseResult {
-            endpoint: case.endpoints[0].to_string(),
             protocol: case.protocol.name.to_owned(),
-            workload: case.workload.name.to_owned(),
-            direction: case.direction,
             message_bytes: case.load.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,
@@ -381,7 +378,6 @@ impl CaseAccumulator {
             failures: self.failures.clone(),
             elapsed_ns: self.elapsed.as_nanos() as u64,
             cpu: self.cpu_use(&figures),
-            figures,
             under_load,
             idle: self.idle.before().map(|idle| idle.latency_figures(&case.late_limits)),
             fairness: line_figures::fairness(&self.per_endpoint),
@@ -390,17 +386,19 @@ impl CaseAccumulator {
             under_load_series: self.probe_series.clone(),
             idle_series: self.idle.series(),
             recovery_series: self.idle.recovery_series().to_vec(),
-            path: None,
             requested: self.requested.clone(),
             effective: self.effective.clone(),
             line: line_figures::line_facts(case, &self.link_rates),
-            shaped: None,
             placement: placement(case, self.host_load.as_ref()),
             evidence,
             repeats: if self.repetitions.len() > 1 { self.repetitions.clone() } else { Vec::new() },
             per_port: self.per_endpoint.clone(),
-            thresholds: Vec::new(),
-            warnings: Vec::new(),
+            ..CaseResult::of_figures(
+                case.endpoints[0].to_string(),
+                case.workload.name,
+                case.direction,
+                figures,
+            )
         };
         result.figures.tcp = tcp::tcp_figures(&result);
         consistency::limit_intervals(&mut result);

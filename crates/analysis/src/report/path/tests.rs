@@ -1,3 +1,5 @@
+//! Reports of the samples of paths.
+
 use crate::report::{ReportOptions, sample_runs};
 use linkgauge_model::run::Run;
 

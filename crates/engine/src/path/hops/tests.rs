@@ -1,3 +1,5 @@
+//! Shares of answers, loss and limits of hops, by hand.
+
 use super::*;
 
 fn counts(answered: &[(u64, u64)]) -> Vec<HopCount> {

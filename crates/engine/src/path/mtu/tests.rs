@@ -1,3 +1,5 @@
+//! Searches over paths whose links have known MTUs.
+
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(1);

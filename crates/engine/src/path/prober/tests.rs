@@ -1,3 +1,5 @@
+//! Whole measurements on the virtual clock, over paths that answer as the test says.
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -23,32 +25,32 @@ impl Path {
     }
 
     /// The reply to a probe that leaves now.
-    fn reply(&self, probe: &Probe, now: Time) -> Option<Reply> {
+    fn reply(&self, probe: &Probe, now: Time) -> Option<ProbeReply> {
         let hop = usize::from(probe.hop).min(self.hops.len());
-        let kind = if hop == self.hops.len() { ReplyKind::Reached } else { ReplyKind::Expired };
+        let kind = if hop == self.hops.len() { ProbeReplyKind::Reached } else { ProbeReplyKind::Expired };
         let round_trip = self.hops[hop - 1].filter(|_| !self.lost.contains(&probe.number))?;
         let number = (!self.quotes_nothing).then_some(probe.number);
-        Some(Reply { number, flow: probe.flow, from: Path::address(hop), kind, at: now + round_trip })
+        Some(ProbeReply { number, flow: probe.flow, from: Path::address(hop), kind, at: now + round_trip })
     }
 
     /// Runs a prober on the virtual clock. Returns the times of its probes.
     fn run(&self, prober: &mut Prober) -> Vec<(Time, Probe)> {
-        let (mut now, mut replies, mut sent) = (Time(0), Vec::<Reply>::new(), Vec::new());
+        let (mut now, mut replies, mut sent) = (Time(0), Vec::<ProbeReply>::new(), Vec::new());
         loop {
             replies.sort_by_key(|reply| reply.at);
             while replies.first().is_some_and(|reply| reply.at <= now) {
                 prober.on_reply(&replies.remove(0));
             }
             match prober.next(now) {
-                Action::Send(probe) => {
+                ProbeAction::Send(probe) => {
                     sent.push((now, probe));
                     replies.extend(self.reply(&probe, now));
                 }
-                Action::Wait(until) => {
+                ProbeAction::Wait(until) => {
                     assert!(until > now, "a wait that is over: {until:?}");
                     now = replies.first().map_or(until, |reply| reply.at.min(until));
                 }
-                Action::Done => return sent,
+                ProbeAction::Done => return sent,
             }
             assert!(sent.len() < 10_000, "endless");
         }
@@ -75,7 +77,7 @@ fn hops_of_rounds(prober: &Prober, round: u32) -> Vec<u8> {
 fn each_round_probes_each_hop_once() {
     let mut prober = Prober::new(schedule());
     let sent = Path::of(&[Some(1), Some(5), Some(20)]).run(&mut prober);
-    assert_eq!(prober.ends, [Some(FlowEnd { hop: 3, refused_by: None })]);
+    assert_eq!(prober.ends, [Some(LastHop { hop: 3, refused_by: None })]);
     for round in 0..5 {
         assert_eq!(hops_of_rounds(&prober, round), [1, 2, 3]);
     }
@@ -169,21 +171,26 @@ fn a_reply_without_a_number_belongs_to_the_only_probe_under_way() {
 fn strange_replies_change_nothing() {
     let mut prober = Prober::new(Schedule { flows: 2, ..schedule() });
     prober.send(0, 1, None, Time(0));
-    let reply =
-        Reply { number: Some(0), flow: 0, from: Path::address(1), kind: ReplyKind::Expired, at: Time(5) };
+    let reply = ProbeReply {
+        number: Some(0),
+        flow: 0,
+        from: Path::address(1),
+        kind: ProbeReplyKind::Expired,
+        at: Time(5),
+    };
     for strange in [
-        Reply { number: Some(7), ..reply },
-        Reply { number: Some(u32::MAX), ..reply },
-        Reply { flow: 1, ..reply },
-        Reply { kind: ReplyKind::TooBig(576), ..reply },
-        Reply { number: None, flow: 1, ..reply },
+        ProbeReply { number: Some(7), ..reply },
+        ProbeReply { number: Some(u32::MAX), ..reply },
+        ProbeReply { flow: 1, ..reply },
+        ProbeReply { kind: ProbeReplyKind::TooBig(576), ..reply },
+        ProbeReply { number: None, flow: 1, ..reply },
     ] {
         prober.on_reply(&strange);
         assert!(prober.samples[0].reply.is_none(), "{strange:?}");
     }
     prober.on_reply(&reply);
     let first = prober.samples[0].reply;
-    prober.on_reply(&Reply { from: Path::address(9), at: Time(9), ..reply });
+    prober.on_reply(&ProbeReply { from: Path::address(9), at: Time(9), ..reply });
     assert_eq!(prober.samples[0].reply, first, "a second reply");
     assert_eq!(first, Some((Duration::from_nanos(5), Path::address(1))));
 }
@@ -194,24 +201,30 @@ fn a_path_that_becomes_longer_is_followed() {
     prober.send(0, 2, Some(0), Time(0));
     prober.send(0, 2, Some(0), Time(0));
     prober.send(0, 3, Some(0), Time(0));
-    let reply =
-        |number, kind| Reply { number: Some(number), flow: 0, from: Path::address(2), kind, at: Time(1) };
-    prober.on_reply(&reply(0, ReplyKind::Reached));
+    let reply = |number, kind| ProbeReply {
+        number: Some(number),
+        flow: 0,
+        from: Path::address(2),
+        kind,
+        at: Time(1),
+    };
+    prober.on_reply(&reply(0, ProbeReplyKind::Reached));
     assert_eq!(prober.ends[0].map(|end| end.hop), Some(2));
-    prober.on_reply(&reply(1, ReplyKind::Expired));
+    prober.on_reply(&reply(1, ProbeReplyKind::Expired));
     assert_eq!(prober.ends[0], None);
-    prober.on_reply(&reply(2, ReplyKind::Refused));
-    assert_eq!(prober.ends[0], Some(FlowEnd { hop: 3, refused_by: Some(Path::address(2)) }));
+    prober.on_reply(&reply(2, ProbeReplyKind::Refused));
+    assert_eq!(prober.ends[0], Some(LastHop { hop: 3, refused_by: Some(Path::address(2)) }));
 }
 
 #[test]
 fn a_late_refusal_ends_the_path() {
     let mut prober = Prober::new(schedule());
     prober.send(0, 4, None, Time(0));
-    assert!(matches!(prober.next(Time(0) + 1500 * MS), Action::Send(_)));
+    assert!(matches!(prober.next(Time(0) + 1500 * MS), ProbeAction::Send(_)));
     let from = Path::address(3);
-    let late = Reply { number: Some(0), flow: 0, from, kind: ReplyKind::Refused, at: Time(0) + 3000 * MS };
+    let late =
+        ProbeReply { number: Some(0), flow: 0, from, kind: ProbeReplyKind::Refused, at: Time(0) + 3000 * MS };
     prober.on_reply(&late);
-    assert_eq!(prober.ends[0], Some(FlowEnd { hop: 4, refused_by: Some(from) }));
+    assert_eq!(prober.ends[0], Some(LastHop { hop: 4, refused_by: Some(from) }));
     assert!(prober.samples[0].reply.is_none());
 }

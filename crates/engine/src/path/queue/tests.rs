@@ -1,3 +1,5 @@
+//! Places of queues from medians that are known.
+
 use super::*;
 
 /// Replies of a hop around a median, with a slow one among them.

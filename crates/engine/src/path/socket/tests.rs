@@ -1,3 +1,5 @@
+//! Quotes and errors by hand, and the kernel of this host.
+
 use super::*;
 
 const NONCE: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -24,15 +26,15 @@ fn a_quote_says_which_probe_it_is() {
 fn icmp_errors_of_both_families_have_a_meaning() {
     use IpFamily::{V4, V6};
     for (family, type_code, expected) in [
-        (V4, (11, 0), Some(ReplyKind::Expired)),
+        (V4, (11, 0), Some(ProbeReplyKind::Expired)),
         (V4, (11, 1), None),
-        (V4, (3, 3), Some(ReplyKind::Reached)),
-        (V4, (3, 1), Some(ReplyKind::Refused)),
-        (V4, (3, 13), Some(ReplyKind::Refused)),
+        (V4, (3, 3), Some(ProbeReplyKind::Reached)),
+        (V4, (3, 1), Some(ProbeReplyKind::Refused)),
+        (V4, (3, 13), Some(ProbeReplyKind::Refused)),
         (V4, (5, 0), None),
-        (V6, (3, 0), Some(ReplyKind::Expired)),
-        (V6, (1, 4), Some(ReplyKind::Reached)),
-        (V6, (1, 1), Some(ReplyKind::Refused)),
+        (V6, (3, 0), Some(ProbeReplyKind::Expired)),
+        (V6, (1, 4), Some(ProbeReplyKind::Reached)),
+        (V6, (1, 1), Some(ProbeReplyKind::Refused)),
         (V6, (11, 0), None),
     ] {
         assert_eq!(kind_of_error(family, type_code), expected, "{family:?} {type_code:?}");
@@ -50,7 +52,7 @@ fn this_host_is_one_hop_away() {
         (ProbeKind::Udp, closed),
         (ProbeKind::Udp, SocketAddr::new(Ipv6Addr::LOCALHOST.into(), closed.port())),
     ] {
-        let target = Target { address, kind, ip: IpOptions::default() };
+        let target = ProbeTarget { address, kind, ip: IpOptions::default() };
         let Ok(mut socket) = ProbeSocket::open(&target, 3) else {
             assert!(address.is_ipv6(), "only IPv6 may be absent");
             continue;
@@ -64,8 +66,8 @@ fn this_host_is_one_hop_away() {
                 let _ = system::poll(&mut watched, std::time::Duration::from_secs(20));
                 socket.take_replies(&Clock::System, &mut |reply| replies.push(reply));
             }
-            let Reply { number: found, flow, from, kind, .. } = replies[0];
-            assert_eq!((found, flow, from, kind), (Some(number), 3, address.ip(), ReplyKind::Reached));
+            let ProbeReply { number: found, flow, from, kind, .. } = replies[0];
+            assert_eq!((found, flow, from, kind), (Some(number), 3, address.ip(), ProbeReplyKind::Reached));
         }
     }
 }
