@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::program::Running;
 use crate::router::Lab;
 
 /// The path of a run on the client.
@@ -66,8 +67,8 @@ fn an_unprivileged_user_sees_the_same_hops() {
     // In a user namespace there is no other user: there the program runs as it is.
     let command = format!(
         "chmod 755 {shown}; LINKGAUGE_STORE=; export LINKGAUGE_STORE; \
-         setpriv --reuid 65534 --clear-groups --regid 65534 {shown} path 10.77.3.2 -n -c 2 --json - -q \
-         || {shown} path 10.77.3.2 -n -c 2 --json - -q"
+         other='setpriv --reuid 65534 --clear-groups --regid 65534'; $other true || other=; \
+         $other {shown} path 10.77.3.2 -n -c 2 --json - -q"
     );
     let output = Lab::on(&lab.client, &command);
     std::fs::remove_file(copy).unwrap();
@@ -100,11 +101,10 @@ fn the_queue_of_an_upload_is_at_the_link_with_the_rate() {
             "--queue",
             &format!("{link}:80000"),
         ]);
-        let program = env!("CARGO_BIN_EXE_linkgauge");
-        let serve = format!("{program} serve tcp://0.0.0.0 -q --time 40s >/dev/null 2>&1 & echo started");
         let mut server = std::process::Command::new(&lab.server[0]);
-        server.args(&lab.server[1..]).args(["sh", "-c", &serve]);
-        assert!(server.status().unwrap().success());
+        server.args(&lab.server[1..]).args([env!("CARGO_BIN_EXE_linkgauge"), "serve", "tcp://0.0.0.0", "-q"]);
+        // The idle phase is longer than its start.
+        let _server = Running(server.spawn().unwrap());
         let path = path_of(&lab, "throughput 10.77.4.2 --path -t 6");
         let queue = &path["queue"];
         assert_eq!(queue["verdict"], "found", "{path:#}");

@@ -98,6 +98,10 @@ impl TextReport {
         if run.study.is_none() && run.cases.len() <= MAX_SPARKLINE_CASES {
             self.push_sparklines(run);
         }
+        for case in run.cases.iter().filter(|case| case.path.is_some()) {
+            self.out.push('\n');
+            self.push_path(case);
+        }
         self.push_notes(run, &shown);
         self.push_thresholds(run);
         self.push_warnings(run);

@@ -86,11 +86,11 @@ impl TextReport {
                 }
                 self.push_flows(case);
                 self.push_one_way(case);
-                self.push_path(case);
             }
             (None, cases) if differ_in_direction(cases) => self.push_figures(cases),
             (None, _) => self.push_tables(run),
         }
+        run.cases.iter().for_each(|case| self.push_path(case));
         self.push_important_notes(run);
         self.push_thresholds(run);
         self.push_status(run);
