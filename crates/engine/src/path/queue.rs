@@ -74,7 +74,7 @@ pub struct SessionGrowth {
 
 /// Compares the phases of the hops with what the load adds to its session.
 pub fn locate_queue(hops: &[HopPhases], session: Option<SessionGrowth>) -> Located {
-    let growths = growths_of(hops, session, |values| median(values));
+    let growths = growths_of(hops, session, median);
     let mut queue = judge(&growths);
     queue.session_added_ns = session.map(|session| session.added);
     let mut random = SplitMix64::new(u64::from(RESAMPLINGS));
