@@ -4,6 +4,7 @@
 //! interleaved repetitions, by their ranks. Samples within a run depend on each other and would make every difference
 //! significant.
 
+mod path_change;
 mod sensitivity;
 mod shift;
 mod usual;
@@ -350,6 +351,7 @@ pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComp
             let text = format!("{case}: measured in different ways ({ways})");
             warnings.push(Warning::new(WarningCode::DifferentMethods, text, "measure both in the same way"));
         }
+        warnings.extend(path_change::path_change(a, b));
         let metrics = match &options.metrics[..] {
             [] => default_metrics(a, b),
             named => named.to_vec(),

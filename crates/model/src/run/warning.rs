@@ -143,6 +143,8 @@ warning_codes! {
     DifferentMethods = "different_methods",
     /// The compared runs are from different machines.
     DifferentMachines = "different_machines",
+    /// Two runs took different paths.
+    PathChanged = "path_changed",
     /// Another program measured the run.
     Imported = "imported",
     /// Only limits of some imported times are known.

@@ -335,3 +335,30 @@ fn a_figure_is_unchanged_only_if_its_interval_lies_within_the_margin() {
     assert!(small.cases[1].relative_shift.unwrap() > 1.0);
     assert_eq!((small.cases[1].verdict, small.cases[1].is_shown_in_units), (Verdict::Unchanged, true));
 }
+
+#[test]
+fn another_path_is_a_warning() {
+    let (a, mut b) = (sample_runs::path(), sample_runs::path());
+    let options = CompareOptions::default();
+    let found = |a: &Run, b: &Run| {
+        let compared = compare(std::slice::from_ref(a), std::slice::from_ref(b), &options).unwrap();
+        compared
+            .warnings
+            .into_iter()
+            .filter(|warning| warning.code == WarningCode::PathChanged)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(&a, &b), []);
+    let path = b.cases[0].path.as_mut().unwrap();
+    path.hops[2].hosts.remove(0);
+    assert_eq!(found(&a, &b), [], "one of its branches");
+    let path = b.cases[0].path.as_mut().unwrap();
+    path.hops[2].hosts[0].address = "203.0.113.99".parse().unwrap();
+    let first = path.hops[0].hosts.clone();
+    path.hops[1].hosts = first;
+    path.hops.pop();
+    let [warning] = &found(&a, &b)[..] else { panic!() };
+    let text = "udp://www.example.org: the path differs: 4 hops instead of 5, hop 3 is 203.0.113.99 instead of 203.0.113.9 or \
+                203.0.113.13";
+    assert_eq!(warning.text, text, "a hop that was silent before is no change");
+}
