@@ -2,11 +2,13 @@
 
 use super::wording::{ABSENT, brief_time, format_share, printable, shorten};
 use linkgauge_engine::link::ProbeKind;
+use linkgauge_engine::path::REPLY_INTERVAL;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
     CaseResult, HopTimes, PathEnd, PathHop, PathMtu, PathQueue, PathResult, QueueVerdict,
 };
 use linkgauge_model::units::{format_nanoseconds, format_plural};
+use serde_json::Value;
 
 /// Below this agreement of the resamplings a place is uncertain.
 const SURE_AGREEMENT: f64 = 0.9;
@@ -76,12 +78,21 @@ fn loss_at_host(case: &CaseResult) -> String {
     })
 }
 
-/// Lost probes to the host that are too few to have a place.
+/// Lost probes to the host that have no place: too few, or too fast for the replies.
 fn lost_at_end(case: &CaseResult, path: &PathResult) -> Option<String> {
     let counts = &case.figures.counts;
     let is_reached = path.end == PathEnd::Reached;
-    (is_reached && counts.lost > 0 && path.loss.is_none())
-        .then(|| format!("{} of {} probes to the host lost, too few to say where", counts.lost, counts.sent))
+    let interval_ns = case.requested.get("interval_ns").and_then(Value::as_u64).unwrap_or(u64::MAX);
+    let is_fast = path.probe == ProbeKind::Udp.name() && u128::from(interval_ns) < REPLY_INTERVAL.as_nanos();
+    (is_reached && counts.lost > 0 && path.loss.is_none()).then(|| {
+        let lost = format!("{} of {} probes to the host", counts.lost, counts.sent);
+        match is_fast {
+            true => {
+                format!("{lost} had no reply: loss, or limits of replies. Try --interval 1s or --probe icmp")
+            }
+            false => format!("{lost} lost, too few to say where"),
+        }
+    })
 }
 
 /// `packets above 1400 bytes vanish between hop 2 (10.77.2.2) and hop 3 (10.77.3.2) without a report`.

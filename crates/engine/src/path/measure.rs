@@ -18,7 +18,7 @@ use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
-    CaseResult, Environment, Failure, FailureKind, Figures, LoadedHop, PathEnd, PathResult, Run,
+    CaseResult, Environment, Failure, FailureKind, Figures, LoadedHop, PathEnd, PathLoss, PathResult, Run,
 };
 use linkgauge_model::sample::{RecordedTimes, Recorder};
 use linkgauge_model::stats::median;
@@ -45,6 +45,9 @@ const LOADED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The longest wait for the names of routers.
 const NAME_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Hosts and routers reply to a datagram that they drop about once in this time, as Linux does by default.
+pub const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -85,6 +88,12 @@ impl PathPlan {
             under_way: if self.kind == ProbeKind::Tcp { 1 } else { usize::MAX },
             seed: fastrand::u64(..),
         }
+    }
+
+    /// Where loss begins. Replies to datagrams are limited at the host as well, so faster probes than a limit allows tell nothing.
+    fn loss_in(&self, counts: &[HopCount]) -> Option<PathLoss> {
+        let may_be_limited = self.kind == ProbeKind::Udp && self.interval < REPLY_INTERVAL;
+        locate_loss(counts).filter(|_| !may_be_limited)
     }
 
     /// Finds the address of the host. Ends soon after an interrupt.
@@ -244,7 +253,7 @@ fn describe(plan: &PathPlan, trace: &Trace, context: &RunContext) -> PathResult 
     let mut path = path_of(trace, plan, &samples, count);
     let counts: Vec<HopCount> =
         (1..=count).map(|hop| HopCount::of(samples.iter().filter(|sample| sample.hop == hop))).collect();
-    path.loss = locate_loss(&counts);
+    path.loss = plan.loss_in(&counts);
     if plan.finds_mtu && path.end == PathEnd::Reached && !context.is_interrupted() {
         path.mtu = search_mtu(&trace.target, count, plan.timeout, &context.dialer);
     }
@@ -411,7 +420,7 @@ fn path_under_load(
             lasting_ns: growth.map(|growth| growth.lasting),
         });
     }
-    path.loss = locate_loss(&counts);
+    path.loss = plan.loss_in(&counts);
     path.queue = Some(located.queue);
     path
 }

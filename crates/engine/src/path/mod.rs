@@ -14,5 +14,5 @@ pub mod prober;
 pub mod queue;
 mod socket;
 
-pub use measure::{PATH_WORKLOAD, PathBeside, PathPlan, UDP_PORT, measure_path};
+pub use measure::{PATH_WORKLOAD, PathBeside, PathPlan, REPLY_INTERVAL, UDP_PORT, measure_path};
 pub use socket::{QuotedNumber, kind_of_error, number_in_payload};

@@ -73,3 +73,20 @@ fn a_path_that_a_router_ends() {
         1  198.51.100.1      all  410.0 µs  520.0 µs  900.0 µs  90.00 µs
     "#);
 }
+
+#[test]
+fn lost_probes_without_a_place_say_why() {
+    let mut run = sample_runs::path();
+    let case = &mut run.cases[0];
+    let path = case.path.as_mut().unwrap();
+    (path.loss, path.mtu) = (None, None);
+    let first = |run: &Run| text(run, 160).lines().next().unwrap().to_owned();
+    assert!(
+        first(&run).contains("; 12 of 200 probes to the host lost, too few to say where."),
+        "{}",
+        first(&run)
+    );
+    run.cases[0].requested.insert("interval_ns".to_owned(), 100_000_000.into());
+    let hedged = "12 of 200 probes to the host had no reply: loss, or limits of replies. Try --interval 1s or --probe icmp.";
+    assert!(first(&run).contains(hedged), "{}", first(&run));
+}
