@@ -16,14 +16,14 @@ use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::{Dialer, REPORT_TIME, return_freed_buffers};
 use linkgauge::monitor::{
     self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, LinkHealth, Live, METRICS_PATH,
-    MonitorContext, MonitorEvent, MonitorObserver, Push, Rule, Site, SiteServer, Snapshot, Transition,
-    WatchState, describe_clock_change,
+    MonitorContext, MonitorEvent, MonitorObserver, MonitorStatus, Push, Rule, Site, SiteServer, Snapshot,
+    Transition, WatchState, describe_clock_change,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::report::{self, ReportOptions, printable};
 use linkgauge::run::Run;
 use linkgauge::system::may_run;
-use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format_plural};
+use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format_period, format_plural};
 
 use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
@@ -129,6 +129,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         token: read_token(flags.token_file.as_deref())?,
         until: flags.time.map(|time| Instant::now() + time.0),
         log: Log { live: live.clone(), has_screen: flags.has_screen() },
+        status: Arc::default(),
         tables: TablePrinter::new(&flags),
         flags: &flags,
         host,
@@ -155,6 +156,7 @@ struct MonitorSession<'a> {
     live: Arc<Live>,
     site: Arc<Site>,
     log: Log,
+    status: Arc<MonitorStatus>,
     tables: TablePrinter,
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
@@ -168,6 +170,7 @@ impl MonitorSession<'_> {
     /// Watches the links to the end, and reads the file again when it has to.
     fn run(&self, mut config: Config) -> Result<Vec<WatchState>> {
         let mut states = Vec::new();
+        self.status.set_read(Timestamp::now());
         while !self.is_over() {
             states = self.watch(&config, states)?;
             if self.reload.swap(false, Relaxed) {
@@ -187,6 +190,7 @@ impl MonitorSession<'_> {
             on_states: &|states| self.show(states),
             token: self.token.clone(),
             zone: TimeZone::system(),
+            status: self.status.clone(),
         };
         let store = self.flags.save.open()?;
         let ended = std::thread::scope(|scope| {
@@ -204,7 +208,7 @@ impl MonitorSession<'_> {
     }
 
     fn show(&self, states: &[WatchState]) {
-        self.site.set_metrics(Snapshot::new(states, &self.host));
+        self.site.set_metrics(Snapshot::new(states, &self.host).with_status(&self.status, &self.host));
         self.site.publish(&self.live.update(states, Timestamp::now()));
         self.tables.print(states);
     }
@@ -213,10 +217,12 @@ impl MonitorSession<'_> {
     fn reread_config(&self, before: Config) -> Config {
         match read_config(self.flags) {
             Ok(config) => {
+                self.status.set_read(Timestamp::now());
                 self.log.message(format!("{}: read again", self.flags.targets[0]));
                 config
             }
             Err(error) => {
+                self.status.set_unreadable();
                 self.log.message(format!("{error:#}: the monitor goes on as before"));
                 before
             }
@@ -336,7 +342,12 @@ fn print_promises(config: &Config) -> Result<()> {
             }
         }
         for action in &config.actions {
-            writeln!(stdout, "an alarm {}", printable(&action.describe()))?;
+            let repeat = config.repeat.map(|repeat| format!(", again every {}", format_period(repeat)));
+            let text = format!("a change {}{}", action.describe(), repeat.unwrap_or_default());
+            writeln!(stdout, "{}", printable(&text))?;
+        }
+        for silence in &config.silences {
+            writeln!(stdout, "actions receive nothing about {}", printable(&silence.describe()))?;
         }
         if let Some(push) = &config.push {
             writeln!(stdout, "metrics {}", printable(&push.describe()))?;
@@ -362,10 +373,10 @@ struct Log {
 
 impl Log {
     fn message(&self, text: String) {
-        if self.has_screen {
-            self.live.note_message(Timestamp::now(), text);
-        } else {
-            print_message(format_args!("{text}"));
+        let now = Timestamp::now();
+        self.live.note_message(now, text.clone());
+        if !self.has_screen {
+            print_message(format_args!("{now:.0} {text}"));
         }
     }
 }

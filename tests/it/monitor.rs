@@ -29,7 +29,7 @@ fn a_file_is_checked_before_anything_is_opened() {
     assert!(lines[1].contains(" on average, in 99 of 100 cases within "), "{stdout}");
     assert_eq!(lines[3], "  level shift of the median: noticed after about 1 h");
     assert_eq!(lines[4], "watching upload to this machine: throughput every 6 h");
-    assert_eq!(lines[5], "an alarm runs logger --tag linkgauge");
+    assert_eq!(lines[5], "a change runs logger --tag linkgauge");
     let tagged = run(&["monitor", "tcp://127.0.0.1:1", "--tag", "x"]);
     assert_eq!((tagged.status, tagged.stderr.contains("names of their links")), (Some(2), true));
     let place = tempfile::tempdir().unwrap();

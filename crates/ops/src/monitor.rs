@@ -29,6 +29,7 @@ mod black_box;
 mod budget;
 mod calendar;
 mod columns;
+mod condition;
 mod config;
 mod exposition;
 mod families;
@@ -40,12 +41,15 @@ mod live_probes;
 mod metrics;
 mod notice;
 mod notifier;
+mod pattern;
 mod plain_text;
 mod protobuf;
 mod push;
 mod pusher;
 mod remote_write;
+mod silence;
 mod site;
+mod status;
 mod watcher;
 mod workers;
 
@@ -58,13 +62,15 @@ pub use families::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricVa
 pub use http::SiteServer;
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
-pub use live::{LinkHealth, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
+pub use live::{LinkHealth, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES, Severity};
 pub use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };
 pub use push::{DEFAULT_PUSH_INTERVAL, Push};
+pub use silence::Silence;
 pub use site::{Lookup, METRICS_PATH, Page, RunRenderer, Site};
+pub use status::MonitorStatus;
 pub use watcher::{Slice, Watcher};
 
 use budget::{DayBudget, EarlierTests};
@@ -101,6 +107,8 @@ pub struct MonitorContext<'a> {
     pub token: Option<String>,
     /// The time zone of quiet hours.
     pub zone: TimeZone,
+    /// The state of the monitor itself.
+    pub status: Arc<MonitorStatus>,
 }
 
 /// What the threads of the links deliver.
@@ -162,7 +170,7 @@ pub fn run(
     let earlier_tests: Vec<EarlierTests> = config.watches.iter().map(earlier_tests).collect();
     let environment = host::facts();
     let ledger = Ledger::new(config, earlier, store, context.observer)?;
-    let mut ledger = ledger.with_environment(environment.clone());
+    let mut ledger = ledger.with_environment(environment.clone()).with_status(context.status.clone());
     let stop = context.dialer.cancel.as_ref();
     // Without threads to share, each probe has its own.
     let flow_threads =
@@ -183,7 +191,8 @@ pub fn run(
             drop((to_notify, reported));
         }
         shared.keep(&mut ledger, (&deliveries, &mut live), &mut |ledger| {
-            for notice in ledger.take_notices() {
+            let now = shared.calendar.now().wall;
+            for notice in ledger.take_notices(now, &|watch| shared.is_silenced(config, watch, now)) {
                 // Without actions there is no receiver.
                 let _ = notices.send(notice);
             }
@@ -300,6 +309,11 @@ impl WatchContext<'_> {
     fn wait(&self, until: Time) -> bool {
         watcher::wait(&self.context.dialer, until);
         self.is_stopped()
+    }
+
+    fn is_silenced(&self, config: &Config, watch: usize, now: Timestamp) -> bool {
+        let name = &config.watches[watch].name;
+        config.silences.iter().any(|silence| silence.is_about(name) && silence.is_on(now, &self.context.zone))
     }
 
     fn is_quiet(&self, watch: &Watch) -> bool {

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::calendar::SLICE;
+use super::condition::{Condition, ConditionDetails};
 use linkgauge_model::sample::Window;
 use linkgauge_model::stats::{Cusum, ShareShift};
 use linkgauge_model::units::{UnitError, format_nanoseconds, parse_duration_with_unit, parse_share};
@@ -175,6 +178,8 @@ pub struct Alert {
     limit_ns: Option<u64>,
     sum: Cusum,
     is_raised: bool,
+    /// What the actions know of it.
+    pub(crate) condition: Condition,
     good_probes: u64,
     min_good_probes: u64,
 }
@@ -190,7 +195,8 @@ impl Alert {
         };
         let sum = rule.change.start(expectation.threshold);
         let min_good_probes = (MIN_GOOD_TIME.as_secs_f64() * probes_per_second).ceil() as u64;
-        Some(Alert { rule, expectation, limit_ns, sum, is_raised: false, good_probes: 0, min_good_probes })
+        let (is_raised, condition, good_probes) = Default::default();
+        Some(Alert { rule, expectation, limit_ns, sum, is_raised, condition, good_probes, min_good_probes })
     }
 
     /// Takes the limit from what was measured at first, once that suffices; true if it did now.
@@ -214,9 +220,11 @@ impl Alert {
         self.limit_ns
     }
 
-    /// Goes on with an alarm that was on before a restart: its end will be noticed.
-    pub(crate) fn resume_raised(&mut self) {
+    /// Goes on with an alarm that was on before a restart, since this time: its end will be noticed.
+    pub(crate) fn resume_raised(&mut self, since: Timestamp) {
         self.is_raised = true;
+        let rule = Some(self.rule.text.clone());
+        self.condition.resume(since, ConditionDetails { rule, ..ConditionDetails::default() });
     }
 
     /// Whether the alarm is on.

@@ -146,6 +146,13 @@ impl std::str::FromStr for QuietHours {
     }
 }
 
+impl std::fmt::Display for QuietHours {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let [from, to] = [self.from, self.to].map(|time| (time.hour(), time.minute()));
+        write!(formatter, "{:02}:{:02}-{:02}:{:02}", from.0, from.1, to.0, to.1)
+    }
+}
+
 impl QuietHours {
     /// Whether a date is in these hours of its day.
     pub(crate) fn contain(&self, at: Timestamp, zone: &TimeZone) -> bool {

@@ -1,5 +1,6 @@
 //! What to watch: from a file in TOML, or from URLs.
 
+mod actions;
 mod error;
 
 use std::collections::BTreeSet;
@@ -9,11 +10,12 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT, check_http_url};
+use super::action::Action;
 use super::alert::{Alert, Rule};
 use super::calendar::{QuietHours, cover_whole_day};
 use super::level::USUAL_SHIFT_DELAY;
-use super::push::{DEFAULT_PUSH_INTERVAL, Push};
+use super::push::Push;
+use super::silence::Silence;
 use linkgauge_engine::link::endpoint_caps;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
@@ -23,6 +25,7 @@ use linkgauge_model::units::{
     Bytes, Count, MessageRate, RateTarget, Span, format_bit_rate, format_number, format_period,
 };
 
+use actions::{ActionEntry, PushEntry, REPEATS, SilenceEntry};
 pub use error::ConfigError;
 
 /// Probes per second, unless the case has a rate.
@@ -42,10 +45,6 @@ const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Durat
 
 /// Times for an explanation.
 const EXPLAIN_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-
-/// Times after which an action is stopped.
-const ACTION_TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(3600);
 
 /// A name is part of each line of the log, of pages and of tags.
 const MAX_NAME_CHARS: usize = 200;
@@ -76,6 +75,10 @@ pub struct Config {
     pub(crate) max_store_bytes: Option<u64>,
     /// The receiver of the metrics, beside those that ask for them.
     pub push: Option<Push>,
+    /// When the actions receive nothing.
+    pub silences: Vec<Silence>,
+    /// The actions receive an outage or an alarm that goes on again after this time.
+    pub repeat: Option<Duration>,
 }
 
 /// A link, and how it is watched.
@@ -157,8 +160,8 @@ impl Watch {
 struct WatchEntry {
     name: Option<String>,
     every: Option<Span>,
-    alert: Vec<String>,
-    quiet: Vec<String>,
+    alert: Option<OneOrMany<String>>,
+    quiet: Option<OneOrMany<String>>,
     #[serde(rename = "bytes-per-day", alias = "bytes_per_day")]
     bytes_per_day: Option<Bytes>,
     explain: Option<Span>,
@@ -172,11 +175,7 @@ impl WatchEntry {
                 return Err(CaseSpecError::new(key, format!("{key} is {time}: use {least} to {most}")));
             }
         }
-        let Some(name) = &self.name else { return Ok(()) };
-        let is_valid = !name.trim().is_empty()
-            && name.chars().take(MAX_NAME_CHARS + 1).count() <= MAX_NAME_CHARS
-            && !name.chars().any(char::is_control);
-        if is_valid {
+        if self.name.as_deref().is_none_or(is_valid_name) {
             return Ok(());
         }
         let what = format!("a name has 1 to {MAX_NAME_CHARS} characters, and no control characters");
@@ -184,38 +183,10 @@ impl WatchEntry {
     }
 }
 
-/// An action of a file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ActionEntry {
-    command: Option<Vec<String>>,
-    webhook: Option<String>,
-    timeout: Option<Span>,
-}
-
-impl ActionEntry {
-    fn action(self) -> Result<Action, &'static str> {
-        let target = match (self.command, self.webhook) {
-            (Some(words), None) if words.first().is_some_and(|program| !program.is_empty()) => {
-                ActionTarget::Command(words)
-            }
-            (None, Some(url)) if url.starts_with("http://") => {
-                check_http_url(&url)?;
-                ActionTarget::Webhook(url)
-            }
-            (None, Some(_)) => {
-                return Err(
-                    "a webhook is a URL that begins with http://. For others use command = [\"curl\", …]",
-                );
-            }
-            _ => return Err("it needs either command = [\"PROGRAM\", …] or webhook = \"http://…\""),
-        };
-        let timeout = self.timeout.map_or(DEFAULT_ACTION_TIMEOUT, |timeout| timeout.0);
-        if !ACTION_TIMEOUTS.contains(&timeout) {
-            return Err("its timeout is not possible: use 100ms to 1h");
-        }
-        Ok(Action { target, timeout })
-    }
+fn is_valid_name(name: &str) -> bool {
+    !name.trim().is_empty()
+        && name.chars().take(MAX_NAME_CHARS + 1).count() <= MAX_NAME_CHARS
+        && !name.chars().any(char::is_control)
 }
 
 /// The keys of an entry that are not those of a case.
@@ -231,14 +202,8 @@ struct MonitorToml {
     #[serde(rename = "store-size", alias = "store_size")]
     store_size: Option<Bytes>,
     push: Option<PushEntry>,
-}
-
-/// The receiver of metrics of a file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PushEntry {
-    url: String,
-    every: Option<Span>,
+    silence: Vec<SilenceEntry>,
+    repeat: Option<Span>,
 }
 
 impl Config {
@@ -267,6 +232,9 @@ impl Config {
             for key in ENTRY_KEYS {
                 own.extend(whole.remove_entry(key));
             }
+            let name = own.get("name").and_then(|name| name.get_ref().as_str());
+            let watch = label(name, number);
+            let wrong = |error| in_watch(wrong(error), &watch);
             let deserializer = |table| toml::de::Deserializer::from(Spanned::new(0..0, table));
             let entry = WatchEntry::deserialize(deserializer(own)).map_err(wrong)?;
             let spec =
@@ -292,12 +260,19 @@ impl Config {
             return Err(ConfigError::StoreSize(size).at_entry(text, 0));
         }
         let config = Config::new(watches, actions)?;
-        let push = |entry: PushEntry| {
-            Push::new(entry.url, entry.every.map_or(DEFAULT_PUSH_INTERVAL, |every| every.0))
-        };
-        let push =
-            file.push.map(push).transpose().map_err(|why| ConfigError::Push { why }.at_entry(text, 0))?;
-        Ok(Config { max_store_bytes: file.store_size.map(|size| size.0), push, ..config })
+        let push = file.push.map(PushEntry::push).transpose();
+        let push = push.map_err(|why| ConfigError::Push { why }.at_entry(text, 0))?;
+        let silences = file.silence.into_iter().zip(1..).map(|(entry, number)| {
+            let silence = entry.silence(&config.watches);
+            silence.map_err(|why| ConfigError::Silence { silence: number, why }.at_entry(text, 0))
+        });
+        let silences = silences.collect::<Result<_, _>>()?;
+        let repeat = file.repeat.map(|repeat| repeat.0);
+        if repeat.is_some_and(|repeat| !REPEATS.contains(&repeat)) {
+            return Err(ConfigError::Repeat.at_entry(text, 0));
+        }
+        let max_store_bytes = file.store_size.map(|size| size.0);
+        Ok(Config { max_store_bytes, push, silences, repeat, ..config })
     }
 
     /// Watches URLs with the settings of one case, and the same alarms for each.
@@ -327,7 +302,8 @@ impl Config {
             }
             check(watch)?;
         }
-        Ok(Config { watches, actions, max_store_bytes: None, push: None })
+        let (max_store_bytes, push, silences, repeat) = Default::default();
+        Ok(Config { watches, actions, max_store_bytes, push, silences, repeat })
     }
 }
 
@@ -342,6 +318,23 @@ fn with_entry_keys(error: ConfigError) -> ConfigError {
     })
 }
 
+/// An entry in messages: its name, or else its number.
+fn label(name: Option<&str>, number: usize) -> String {
+    let name = name.filter(|name| is_valid_name(name));
+    name.map_or_else(|| number.to_string(), |name| format!("'{name}'"))
+}
+
+/// An error of the parser that names the watch after the line.
+fn in_watch(error: ConfigError, watch: &str) -> ConfigError {
+    match error {
+        ConfigError::Toml(text) => ConfigError::Toml(match text.split_once(": ") {
+            Some((line, what)) if line.starts_with("line ") => format!("{line}: watch {watch}: {what}"),
+            _ => format!("watch {watch}: {text}"),
+        }),
+        other => other,
+    }
+}
+
 /// The tables of a value: of a table itself, or of a list of tables.
 fn tables(value: Spanned<DeValue<'_>>) -> Vec<DeTable<'_>> {
     match value.into_inner() {
@@ -352,25 +345,29 @@ fn tables(value: Spanned<DeValue<'_>>) -> Vec<DeTable<'_>> {
 }
 
 /// The alarms of an entry, and its quiet hours.
-fn rules_of(entry: &WatchEntry, number: usize) -> Result<(Vec<Rule>, Vec<QuietHours>), ConfigError> {
-    if entry.alert.len() > MAX_RULES || entry.quiet.len() > MAX_RULES {
+fn rules_of(entry: &WatchEntry, watch: &str) -> Result<(Vec<Rule>, Vec<QuietHours>), ConfigError> {
+    let [alerts, quiet] =
+        [&entry.alert, &entry.quiet].map(|list| list.as_ref().map_or(&[][..], OneOrMany::as_slice));
+    let watch = watch.to_owned();
+    if alerts.len() > MAX_RULES || quiet.len() > MAX_RULES {
         let error = CaseSpecError::new(
             "alert",
             format!("use at most {MAX_RULES} alerts and {MAX_RULES} quiet hours"),
         );
-        return Err(ConfigError::Case { watch: number, error });
+        return Err(ConfigError::Case { watch: watch.clone(), error });
     }
-    let rules = entry.alert.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, _>>();
-    let rules = rules.map_err(|error| ConfigError::Rule { watch: number, error })?;
-    let quiet = entry.quiet.iter().map(|text| text.parse()).collect::<Result<Vec<QuietHours>, _>>();
-    let quiet = quiet.map_err(|error| ConfigError::QuietHours { watch: number, error })?;
+    let rules = alerts.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, _>>();
+    let rules = rules.map_err(|error| ConfigError::Rule { watch: watch.clone(), error })?;
+    let quiet = quiet.iter().map(|text| text.parse()).collect::<Result<Vec<QuietHours>, _>>();
+    let quiet = quiet.map_err(|error| ConfigError::QuietHours { watch: watch.clone(), error })?;
     Ok((rules, quiet))
 }
 
 /// The watches of one entry: one for each of its URLs.
 fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<Vec<Watch>, ConfigError> {
-    let (rules, quiet) = rules_of(entry, number)?;
-    entry.check().map_err(|error| ConfigError::Case { watch: number, error })?;
+    let watch = label(entry.name.as_deref(), number);
+    let (rules, quiet) = rules_of(entry, &watch)?;
+    entry.check().map_err(|error| ConfigError::Case { watch: watch.clone(), error })?;
     let workload = spec.workload.get_or_insert_with(|| latency::WORKLOAD.name.to_owned());
     let is_continuous = workload == latency::WORKLOAD.name && entry.every.is_none() && spec.count.is_none();
     let schedule = if is_continuous {
@@ -378,12 +375,12 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
         let RateTarget::Fixed(MessageRate(per_second)) = *rate else {
             let error =
                 CaseSpecError::new("rate", "a link is watched at a rate like 10/s, not at the highest");
-            return Err(ConfigError::Case { watch: number, error });
+            return Err(ConfigError::Case { watch: watch.clone(), error });
         };
         if !WATCH_RATES.contains(&per_second) {
             let error =
                 CaseSpecError::new("rate", "a link is watched with 1 probe an hour to 10 000 a second");
-            return Err(ConfigError::Case { watch: number, error });
+            return Err(ConfigError::Case { watch: watch.clone(), error });
         }
         spec.poisson = Some(true);
         spec.timeout.get_or_insert(Span(DEFAULT_TIMEOUT));
@@ -400,12 +397,12 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
     if spec.together == Some(true) || spec.ports.is_some() {
         let error =
             CaseSpecError::new("together", "each link is watched by itself: remove 'together' and 'ports'");
-        return Err(ConfigError::Case { watch: number, error });
+        return Err(ConfigError::Case { watch: watch.clone(), error });
     }
-    let cases = spec.expand().map_err(|error| ConfigError::Case { watch: number, error })?;
+    let cases = spec.expand().map_err(|error| ConfigError::Case { watch: watch.clone(), error })?;
     if cases.len() > urls {
         let what = "a watch measures one combination: use lists for 'url' only, and one value for other keys";
-        return Err(ConfigError::Case { watch: number, error: CaseSpecError::new("size", what) });
+        return Err(ConfigError::Case { watch, error: CaseSpecError::new("size", what) });
     }
     let watch = |case: Case| {
         let own = case.endpoints[0].as_str().to_owned();
@@ -512,140 +509,4 @@ pub(super) fn checked_plan(watch: &Watch, case: Case) -> Result<schedule::Checke
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_default_rate_of_probes_limits_no_test_of_throughput() {
-        let test = "[[watch]]\nurl = \"tcp://a\"\nworkload = \"throughput\"\ntime = \"5s\"\nevery = \"6h\"\n";
-        let describe = |text: &str| Config::from_toml(text).unwrap().watches[0].describe();
-        let defaults = "[defaults]\nrate = \"5/s\"\n";
-        assert_eq!(describe(&format!("{defaults}{test}")), "throughput every 6 h");
-        let limited = describe(&format!("{test}rate = \"5/s\""));
-        assert_eq!(limited, "throughput every 6 h, limited to 5 messages per second");
-        let probes = describe(&format!("{defaults}[[watch]]\nurl = \"tcp://a\""));
-        assert_eq!(probes, "5 probes per second");
-    }
-
-    #[test]
-    fn a_file_names_links_tests_and_alarms() {
-        let config = Config::from_toml(
-            r#"
-            [defaults]
-            quiet = ["02:00-03:00"]
-            [[watch]]
-            name = "gateway"
-            url = "tcp://192.0.2.1"
-            alert = ["loss > 5 % (normal 0.5 %)"]
-            [[watch]]
-            url = ["udp://192.0.2.1", "udp://192.0.2.2"]
-            rate = "1/s"
-            [[watch]]
-            name = "uplink"
-            url = "tcp://192.0.2.1"
-            workload = "throughput"
-            time = "5s"
-            every = "6h"
-            bytes-per-day = "2G"
-            "#,
-        )
-        .unwrap();
-        let names: Vec<&str> = config.watches.iter().map(|watch| watch.name.as_str()).collect();
-        assert_eq!(names, ["gateway", "udp://192.0.2.1", "udp://192.0.2.2", "uplink"]);
-        let schedules: Vec<WatchSchedule> = config.watches.iter().map(|watch| watch.schedule).collect();
-        let slow = WatchSchedule::Continuous { per_second: 1.0 };
-        let uplink = WatchSchedule::Every(Duration::from_secs(6 * 3600));
-        assert_eq!(schedules, [WatchSchedule::Continuous { per_second: 10.0 }, slow, slow, uplink]);
-        assert!(config.watches.iter().all(|watch| watch.quiet.len() == 1));
-        assert_eq!(config.watches[3].bytes_per_day, Some(2_000_000_000));
-        assert_eq!(config.watches[0].rules.len(), 1);
-    }
-
-    #[test]
-    fn a_level_shift_is_promised_where_it_can_be_noticed() {
-        let promise = |rate: &str| {
-            let text = format!("[[watch]]\nurl = \"tcp://192.0.2.1\"\nrate = {rate}");
-            Config::from_toml(&text).unwrap().watches[0].promises().pop().unwrap()
-        };
-        assert!(promise("1").contains("noticed after about"));
-        assert!(promise("0.001").contains("not noticed"));
-    }
-
-    #[test]
-    fn wrong_files_say_what_is_wrong() {
-        let watch = "[[watch]]\nurl = \"tcp://192.0.2.1\"\n";
-        for (text, why) in [
-            ("", "0 links to watch"),
-            ("[[watch]]\nname = \"x\"", "has no endpoint"),
-            (&format!("{watch}{watch}"), "line 3: two watches are named 'tcp://192.0.2.1'"),
-            (
-                &format!("{watch}alerts = []"),
-                "unknown field `alerts`, expected one of `name`, `every`, `alert`, `quiet`",
-            ),
-            (&format!("{watch}size = [1, 2]"), "use lists for 'url' only"),
-            (&format!("{watch}size = []"), "line 3: watch 1: size is an empty list"),
-            (
-                &format!("{watch}[[watch]]\nurl = \"tcp://b\"\nrate = \"1M/s\""),
-                "line 5: watch 2: a link is watched",
-            ),
-            (&format!("[defaults]\nquiet = [\"x\"]\n{watch}"), "line 2: watch 1: "),
-            (&format!("{watch}\n[[action]]\nwebhook = \"ftp://x\""), "line 4: action 1: a webhook"),
-            (&format!("{watch}[push]\nurl = \"ftp://x\""), "line 3: push: "),
-            (&format!("{watch}count = 5\nalert = [\"loss > 5%\"]"), "remove 'count' and 'every'"),
-            (&format!("{watch}timeout = \"1us\""), "line 1: watch 'tcp://192.0.2.1': a timeout of 1"),
-            (&format!("{watch}quiet = [\"00:00-12:00\", \"11:00-00:00\"]"), "leave no time of the day"),
-            (&format!("{watch}alert = [\"late 0ms > 5 %\"]"), "a time of 0 is no limit"),
-            (&format!("store-size = 5\n{watch}"), "store-size is 5 B: use 1"),
-            (&format!("{watch}[[action]]\nwebhook = \"http://u:p@192.0.2.1:99999/\""), "use 1 to 65535"),
-            (&format!("{watch}[push]\nurl = \"http://192.0.2.1:99999/\""), "use 1 to 65535"),
-            (&format!("{watch}colour = 1"), "unknown field `colour`"),
-            (&format!("{watch}quiet = [\"22\"]"), "'22' are no quiet hours"),
-            (&format!("{watch}alert = [\"loss\"]"), "alert 'loss'"),
-            (&format!("{watch}rate = \"max\""), "not at the highest"),
-            (&format!("{watch}rate = 1e308"), "a message rate of at most"),
-            (&format!("{watch}rate = \"1M/s\""), "10 000 a second"),
-            (&format!("{watch}rate = 1e-9"), "1 probe an hour"),
-            (&format!("{watch}every = \"1h\"\nalert = [\"loss > 5%\"]"), "alerts need probes all the time"),
-            (&format!("{watch}bytes-per-day = \"1k\""), "lower the rate"),
-            (&format!("{watch}protocol = \"morse\""), "morse"),
-            (
-                &format!("{watch}parallel = -1"),
-                "line 3: parallel: -1 does not fit: use a whole number from 1",
-            ),
-            (
-                &format!("[defaults]\nsize = []\nalert = 3\n{watch}"),
-                "line 3: alert: 3 does not fit: use a list in brackets",
-            ),
-            ("watch = 3", "line 1: watch: 3 does not fit: use a list in brackets"),
-            (&format!("{watch}name = \"\""), "watch 1: a name has 1 to 200 characters"),
-            (&format!("{watch}name = \"{}\"", "x".repeat(5000)), "watch 1: a name has 1 to 200 characters"),
-            (&format!("{watch}name = \"a\\nb\""), "no control characters"),
-            (&format!("{watch}every = \"1ns\""), "watch 1: every is 1 ns: use 1 s to 366 d"),
-            (&format!("{watch}every = \"500000h\""), "use 1 s to 366 d"),
-            (
-                &format!("{watch}alert = [\"loss > 5 % (normal 0.5 %)\"]\nexplain = \"1ns\""),
-                "explain is 1 ns: use 1 s to",
-            ),
-            (
-                &format!("{watch}every = \"1h\"\nbytes-per-day = 0"),
-                "a single test moves 2 B or more, and bytes-per-day is 0",
-            ),
-            (
-                &format!("{watch}every = \"1h\"\ncount = 1000\nsize = 100\nbytes-per-day = \"100k\""),
-                "a single test moves 200000 B",
-            ),
-            (
-                &format!("{watch}workload = \"throughput\"\nvolume = \"1G\"\nbytes-per-day = \"1M\""),
-                "a single test moves 1000000000 B",
-            ),
-            (&format!("{watch}[[action]]\ncommand = [\"true\"]\ntimeout = \"1ns\""), "use 100ms to 1h"),
-            (&format!("{watch}explain = \"30s\""), "an explanation needs alerts"),
-            (&format!("{watch}[[action]]\ncommand = []"), "action 1: it needs either command"),
-            (&format!("{watch}[[action]]\nwebhook = \"https://192.0.2.1\""), "For others use command"),
-            (&format!("{watch}[[action]]\nshell = \"mail\""), "unknown field `shell`"),
-        ] {
-            let error = Config::from_toml(text).unwrap_err().to_string();
-            assert!(error.contains(why), "{text}: {error}");
-        }
-    }
-}
+mod tests;

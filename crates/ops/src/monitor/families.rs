@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::alert::Alert;
 use super::ledger::WatchState;
+use super::status::MonitorStatus;
 use linkgauge_engine::workload::latency;
 use linkgauge_model::sample::Window;
 use linkgauge_model::traffic::Direction;
@@ -202,6 +203,13 @@ const OF_ALL: [LinkFamily; 3] = [
     ("linkgauge_alarm", FamilyKind::Gauge, "1 while an alarm is on", |link| link.alarms()),
 ];
 
+/// Gauges of the monitor itself: their names and help.
+const OF_STATUS: [(&str, &str); 3] = [
+    ("linkgauge_config_last_reload_successful", "1 if the file could be read last"),
+    ("linkgauge_config_last_reload_success_timestamp_seconds", "When the file could be read last"),
+    ("linkgauge_store_writable", "1 if the store could be written last"),
+];
+
 fn family_of<'a>(
     (name, kind, help, samples): LinkFamily,
     links: impl Iterator<Item = &'a LabelledLink<'a>>,
@@ -216,6 +224,29 @@ impl Snapshot {
         let of_probes = OF_PROBES.map(|each| family_of(each, links.iter().filter(|link| link.has_probes())));
         let of_all = OF_ALL.map(|each| family_of(each, links.iter()));
         Snapshot::of_families(of_probes.into_iter().chain(of_all))
+    }
+
+    /// The same with the state of the monitor itself.
+    #[must_use]
+    pub fn with_status(self, status: &MonitorStatus, host: &str) -> Snapshot {
+        let labels: Arc<[MetricLabel]> = [("host", host.to_owned())].into();
+        let (last_read, is_writable) = (status.last_read(), status.is_store_writable());
+        let flag = |flag: bool| f64::from(u8::from(flag));
+        let values = [
+            last_read.map(|(is_read, _)| flag(is_read)),
+            last_read.map(|(_, at)| at.as_microsecond() as f64 / 1e6),
+            is_writable.map(flag),
+        ];
+        let of_status = OF_STATUS.into_iter().zip(values).map(|((name, help), value)| {
+            let sample = |value| MetricSample::new(&labels, None, MetricValue::Number(value));
+            MetricFamily {
+                name,
+                help,
+                kind: FamilyKind::Gauge,
+                samples: value.map(sample).into_iter().collect(),
+            }
+        });
+        Snapshot { families: self.families.into_iter().chain(of_status).collect() }
     }
 
     /// These metrics, and the version of the program.
@@ -299,5 +330,30 @@ pub(super) mod tests {
         let samples =
             |name| snapshot.families.iter().find(|family| family.name == name).unwrap().samples.len();
         assert_eq!((samples("linkgauge_latency_seconds"), samples("linkgauge_up")), (0, 1));
+    }
+
+    #[test]
+    fn a_status_becomes_metrics() {
+        let status = MonitorStatus::default();
+        let values = |status: &MonitorStatus| {
+            let snapshot = Snapshot::new(&[], "here").with_status(status, "here");
+            let samples = OF_STATUS.into_iter().flat_map(|(name, _)| {
+                let family = snapshot.families.iter().find(|family| family.name == name).unwrap();
+                let value = |sample: &MetricSample| match sample.value {
+                    MetricValue::Number(number) => number,
+                    _ => panic!("{family:?}"),
+                };
+                family.samples.iter().map(value).collect::<Vec<f64>>()
+            });
+            samples.collect::<Vec<f64>>()
+        };
+        status.set_unreadable();
+        assert_eq!(values(&status), [] as [f64; 0], "nothing is known yet");
+        status.set_read(jiff::Timestamp::from_second(1_000).unwrap());
+        assert_eq!(status.set_store_writable(true), None);
+        assert_eq!(values(&status), [1.0, 1_000.0, 1.0]);
+        status.set_unreadable();
+        assert_eq!(status.set_store_writable(false), Some(true));
+        assert_eq!(values(&status), [0.0, 1_000.0, 0.0]);
     }
 }

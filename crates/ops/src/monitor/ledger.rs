@@ -2,7 +2,12 @@
 //!
 //! It is given slices and tests, in any order of links; it has no thread and no clock.
 
+mod changes;
+mod resume;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -10,12 +15,14 @@ use serde_json::{Map, Value};
 use super::alert::{Alert, Transition};
 use super::black_box::{BlackBox, DocumentCompressor};
 use super::calendar::ClockChange;
+use super::condition::Condition;
 use super::config::{Config, Watch, WatchSchedule};
-use super::level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS};
+use super::level::{LevelShift, LevelWatch};
 use super::live_probes::ProbeResult;
-use super::notice::{AlarmExplanation, MinuteFigures, Notice, NoticeKind};
+use super::notice::{AlarmExplanation, Notice, NoticeKind};
+use super::status::MonitorStatus;
 use super::watcher::Slice;
-use linkgauge_model::run::{CaseResult, Run};
+use linkgauge_model::run::{CaseResult, FailureKind, Run};
 use linkgauge_model::sample::Window;
 use linkgauge_model::units::format_duration;
 use linkgauge_model::warnings::host_warnings;
@@ -159,6 +166,10 @@ pub struct WatchState {
     pub failure: Option<String>,
     /// The alarms.
     pub(crate) alerts: Vec<Alert>,
+    /// What the actions know of its outages.
+    pub(crate) outage: Condition,
+    /// The thresholds that the last test missed.
+    pub(crate) missed: Condition,
     /// The last change of the level of the median, since the start.
     pub(crate) last_shift: Option<LevelShift>,
     /// What was found when an alarm began last, since the start.
@@ -194,6 +205,8 @@ impl WatchState {
             last_test: None,
             failure: None,
             alerts,
+            outage: Condition::default(),
+            missed: Condition::default(),
             last_shift: None,
             explanation: None,
             level: LevelWatch::default(),
@@ -238,8 +251,13 @@ impl WatchState {
             lost if lost >= DOWN_AFTER_LOST => false,
             _ => return false,
         };
-        let before = self.is_up.replace(is_up);
-        before.is_some_and(|before| before != is_up) || before.is_none() && !is_up
+        self.set_state(is_up)
+    }
+
+    /// True if the link was not in this state before. At the start that is an outage, or the end of one before a restart.
+    fn set_state(&mut self, is_up: bool) -> bool {
+        let was_up = self.is_up.replace(is_up);
+        was_up.map_or(!is_up || self.outage.is_on(), |was_up| was_up != is_up)
     }
 }
 
@@ -249,13 +267,15 @@ pub struct Ledger<'a> {
     store: Option<Store>,
     series: Vec<SeriesNumber>,
     pending: BTreeMap<(i64, usize), Window>,
-    is_stored: bool,
     max_store_bytes: Option<u64>,
     /// The hour in which old windows were removed last.
     removed_in: i64,
-    notices: Vec<Notice>,
+    /// New levels, for the actions.
+    shifts: Vec<Notice>,
+    repeat: Option<Duration>,
     /// The facts of this machine, for the runs around an alarm.
     environment: Map<String, Value>,
+    status: Arc<MonitorStatus>,
     packer: DocumentCompressor,
     observer: &'a dyn MonitorObserver,
 }
@@ -278,7 +298,7 @@ impl<'a> Ledger<'a> {
             let mut state = WatchState::new(watch);
             if let Some(store) = &mut store {
                 let number = store.series(&watch.name, &state.endpoint)?;
-                resume_from_store(&mut state, store, number)?;
+                resume::from_store(&mut state, store, number)?;
                 series.push(number);
             }
             if let Some(same) = earlier.iter().find(|same| same.name == state.name) {
@@ -286,23 +306,30 @@ impl<'a> Ledger<'a> {
                 let kept = |alert: Alert| {
                     same.alerts.iter().find(|other| other.rule == alert.rule).cloned().unwrap_or(alert)
                 };
-                state = WatchState { alerts: alerts.into_iter().map(kept).collect(), ..same.clone() };
+                let alerts = alerts.into_iter().map(kept).collect();
+                state = if (&same.endpoint, &same.workload) == (&state.endpoint, &state.workload) {
+                    WatchState { alerts, ..same.clone() }
+                } else {
+                    let (outage, missed) = (same.outage.clone(), same.missed.clone());
+                    WatchState { alerts, outage, missed, ..state }
+                };
             }
             states.push(state);
         }
-        let (pending, notices) = (BTreeMap::new(), Vec::new());
+        let (pending, shifts) = (BTreeMap::new(), Vec::new());
         let max_store_bytes = config.max_store_bytes;
-        let (is_stored, removed_in) = (true, i64::MIN);
+        let removed_in = i64::MIN;
         Ok(Ledger {
             states,
             store,
             series,
             pending,
-            is_stored,
             max_store_bytes,
             removed_in,
-            notices,
+            shifts,
+            repeat: config.repeat,
             environment: Map::new(),
+            status: Arc::default(),
             packer: DocumentCompressor::new(),
             observer,
         })
@@ -313,19 +340,27 @@ impl<'a> Ledger<'a> {
         Ledger { environment, ..self }
     }
 
+    /// The state of the monitor itself, in which it says whether the store can be written.
+    pub(crate) fn with_status(self, status: Arc<MonitorStatus>) -> Ledger<'a> {
+        if self.store.is_some() {
+            status.set_store_writable(true);
+        }
+        Ledger { status, ..self }
+    }
+
     /// The state of each link, in the order of the configuration.
     pub(crate) fn states(&self) -> &[WatchState] {
         &self.states
     }
 
+    /// The state of the monitor itself.
+    pub(crate) fn status(&self) -> &MonitorStatus {
+        &self.status
+    }
+
     /// The states, when the monitor ends.
     pub(crate) fn into_states(self) -> Vec<WatchState> {
         self.states
-    }
-
-    /// What is new for the actions since the last call.
-    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
     }
 
     /// Takes the causes that were found after an alarm.
@@ -349,7 +384,7 @@ impl<'a> Ledger<'a> {
             if *probe != ProbeResult::Overtaken && state.changes_state(*probe == ProbeResult::Replied) {
                 // Why an earlier slice failed says nothing about this probe.
                 state.failure = None;
-                self.tell_state(watch, at);
+                self.change_state(watch, at, None);
             }
         }
         self.states[watch].is_up != before
@@ -365,6 +400,10 @@ impl<'a> Ledger<'a> {
         }
         let state = &mut self.states[watch];
         state.failure = slice.failure;
+        // A timeout says no more than that there are no replies.
+        let mut failures = slice.run.cases.iter().flat_map(|case| &case.failures);
+        let is_timeout = failures.next().is_some_and(|first| first.kind == FailureKind::TimedOut);
+        let reason = state.failure.clone().filter(|_| !is_timeout);
         state.remember(second, &slice.window, &slice.run);
         state.black_box.push(&slice.run, &mut self.packer);
         let mut transitions = Vec::new();
@@ -377,7 +416,9 @@ impl<'a> Ledger<'a> {
             }
         }
         if has_changed {
-            self.tell_state(watch, at);
+            self.change_state(watch, at, None);
+        } else if let Some(reason) = reason {
+            self.explain_outage(watch, at, &reason);
         }
         self.learn(watch, at);
         for (index, transition) in transitions {
@@ -392,15 +433,6 @@ impl<'a> Ledger<'a> {
         self.observer.event(at, &event);
     }
 
-    fn tell_state(&self, watch: usize, at: Timestamp) {
-        let state = &self.states[watch];
-        let name = state.name.clone();
-        match state.is_up {
-            Some(false) => self.tell(at, MonitorEvent::Down { name, reason: state.failure.clone() }),
-            _ => self.tell(at, MonitorEvent::Up { name }),
-        }
-    }
-
     fn learn(&mut self, watch: usize, at: Timestamp) {
         let state = &mut self.states[watch];
         let mut learnt = None;
@@ -411,41 +443,8 @@ impl<'a> Ledger<'a> {
         }
         if let Some(p99_ns) = learnt {
             let name = state.name.clone();
-            self.note(watch, at, LEARNT, &p99_ns.to_string());
+            self.note(watch, at, resume::LEARNT, &p99_ns.to_string());
             self.tell(at, MonitorEvent::Learnt { name, p99_ns });
-        }
-    }
-
-    fn raise(&mut self, watch: usize, at: Timestamp, index: usize, transition: Transition) {
-        let state = &self.states[watch];
-        let (name, rule) = (state.name.clone(), state.alerts[index].rule.text.clone());
-        let run = match transition {
-            Transition::Raised => self.save_black_box(watch, &rule),
-            Transition::Cleared => None,
-        };
-        let (kind, event) = match transition {
-            Transition::Raised => (ALARM, NoticeKind::Alarm),
-            Transition::Cleared => (CLEAR, NoticeKind::Resolved),
-        };
-        self.note(watch, at, kind, &rule);
-        let notice = Notice { rule: Some(rule.clone()), run: run.clone(), ..self.notice(watch, at, event) };
-        self.notices.push(notice);
-        self.tell(at, MonitorEvent::Alarm { name, rule, transition, run });
-    }
-
-    fn notice(&self, watch: usize, at: Timestamp, event: NoticeKind) -> Notice {
-        let state = &self.states[watch];
-        Notice {
-            watch,
-            event,
-            at,
-            link: state.name.clone(),
-            endpoint: state.endpoint.clone(),
-            rule: None,
-            last_minute: MinuteFigures::of(&state.last_minutes(1)),
-            run: None,
-            level: None,
-            explanation: None,
         }
     }
 
@@ -455,9 +454,14 @@ impl<'a> Ledger<'a> {
         let Some(shift) = state.level.record(second, probes) else { return };
         state.last_shift = Some(shift);
         let name = state.name.clone();
-        self.note(watch, shift.since, LEVEL, &format!("{:.0} {:.0}", shift.before_ns, shift.after_ns));
+        self.note(
+            watch,
+            shift.since,
+            resume::LEVEL,
+            &format!("{:.0} {:.0}", shift.before_ns, shift.after_ns),
+        );
         let notice = Notice { level: Some(shift), ..self.notice(watch, at, NoticeKind::LevelShift) };
-        self.notices.push(notice);
+        self.shifts.push(notice);
         self.tell(at, MonitorEvent::LevelShift { name, shift });
     }
 
@@ -492,7 +496,7 @@ impl<'a> Ledger<'a> {
         state.protocol_of(&run);
         let case = run.cases.first();
         let failure = case.and_then(|case| case.failures.first()).map(|failure| failure.message.clone());
-        state.is_up = Some(failure.is_none());
+        let has_changed = !run.interrupted && state.set_state(failure.is_none());
         state.failure = failure.clone();
         state.last_test = case.filter(|case| case.figures.has_measurements()).cloned().map(Box::new);
         let name = state.name.clone();
@@ -503,9 +507,14 @@ impl<'a> Ledger<'a> {
                 .map_err(|error| error.to_string())
         });
         if let Some(Err(reason)) = saved {
+            self.status.set_store_writable(false);
             self.tell(run.started, MonitorEvent::NotStored { reason });
         }
         self.tell(run.started, MonitorEvent::Tested { name, run: run.id.clone(), failure });
+        if has_changed {
+            self.change_state(watch, run.started, Some(run.id.clone()));
+        }
+        self.judge_test(watch, &run);
     }
 
     /// Writes the windows to the store, and removes old ones. Windows that cannot be written wait for the next time.
@@ -524,13 +533,13 @@ impl<'a> Ledger<'a> {
         }
         match written {
             Ok(()) => {
-                if !std::mem::replace(&mut self.is_stored, true) {
+                if self.status.set_store_writable(true) == Some(false) {
                     self.tell(now, MonitorEvent::StoredAgain);
                 }
             }
             Err(error) => {
                 self.merge_pending_to_minutes();
-                if std::mem::replace(&mut self.is_stored, false) {
+                if self.status.set_store_writable(false) != Some(false) {
                     self.tell(now, MonitorEvent::NotStored { reason: error.to_string() });
                 }
             }
@@ -554,40 +563,6 @@ fn remove_windows(store: &mut Store, now: i64, max_bytes: Option<u64>) -> Result
     if let Some(max_bytes) = max_bytes {
         store.limit_windows(now, max_bytes)?;
     }
-    Ok(())
-}
-
-/// The kind of the incident that holds the learnt p99 in ns.
-const LEARNT: &str = "learnt";
-
-/// The kinds of incidents for the begin and the end of an alarm, with its rule as text, and for a new level, with both levels in ns.
-const ALARM: &str = "alarm";
-const CLEAR: &str = "clear";
-const LEVEL: &str = "level";
-
-/// What was known before a restart: the limit of slow replies stays the one that was learnt at first, alarms that were on can
-/// end, and the level of the median is compared with that of the last hours.
-fn resume_from_store(state: &mut WatchState, store: &Store, series: SeriesNumber) -> Result<(), StoreError> {
-    let learnt = store.latest_incident(series, LEARNT, None)?.and_then(|incident| incident.text.parse().ok());
-    for alert in &mut state.alerts {
-        if let Some(limit_ns) = learnt {
-            alert.set_learnt(limit_ns);
-        }
-        let rule = Some(alert.rule.text.as_str());
-        let ended = store.latest_incident(series, CLEAR, rule)?.map(|incident| incident.at);
-        if store
-            .latest_incident(series, ALARM, rule)?
-            .is_some_and(|began| ended.is_none_or(|at| at < began.at))
-        {
-            alert.resume_raised();
-        }
-    }
-    let shift =
-        store.latest_incident(series, LEVEL, None)?.map_or(i64::MIN, |incident| incident.at.as_second());
-    let Some(last) = store.last_window(series, TIERS[1])? else { return Ok(()) };
-    let from = shift.max(last - LEVEL_WINDOW_S * MAX_LEVEL_WINDOWS as i64);
-    let windows = store.windows(series, TIERS[1], from, i64::MAX)?;
-    state.level.resume(windows.into_iter().map(|stored| (stored.start, stored.window)));
     Ok(())
 }
 

@@ -28,10 +28,10 @@ const IN_MEMORY: [&HistorySpan; 2] = [&SPANS[0], &SPANS[1]];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkHealth {
-    /// An alarm is on.
-    Alarm,
     /// The last probes have no reply, or the last test failed.
     Down,
+    /// An alarm is on.
+    Alarm,
     /// Replies.
     Up,
     /// Nothing was measured yet.
@@ -39,13 +39,23 @@ pub enum LinkHealth {
 }
 
 impl LinkHealth {
-    /// The state of a watched link. An alarm outranks everything.
+    /// The state of a watched link. An outage outranks everything.
     pub fn of(state: &WatchState) -> LinkHealth {
-        match (state.alerts.iter().any(Alert::is_raised), state.is_up) {
-            (true, _) => LinkHealth::Alarm,
-            (false, Some(true)) => LinkHealth::Up,
-            (false, Some(false)) => LinkHealth::Down,
-            (false, None) => LinkHealth::Unknown,
+        let has_alarm = state.alerts.iter().any(Alert::is_raised) || state.missed.is_on();
+        match state.is_up {
+            Some(false) => LinkHealth::Down,
+            _ if has_alarm => LinkHealth::Alarm,
+            Some(true) => LinkHealth::Up,
+            None => LinkHealth::Unknown,
+        }
+    }
+
+    /// How much it matters to people.
+    pub fn severity(self) -> Severity {
+        match self {
+            LinkHealth::Down => Severity::Critical,
+            LinkHealth::Alarm => Severity::Warning,
+            LinkHealth::Up | LinkHealth::Unknown => Severity::Ok,
         }
     }
 
@@ -58,6 +68,18 @@ impl LinkHealth {
             LinkHealth::Unknown => "–",
         }
     }
+}
+
+/// How much the state of a link matters to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It works as it should, or nothing is known.
+    Ok,
+    /// An alarm is on.
+    Warning,
+    /// It is down.
+    Critical,
 }
 
 /// One link at one time. Times are those of the last minute, in ns; infinite (`null`) if the percentile is a lost probe.
@@ -238,6 +260,7 @@ fn link_view(state: &WatchState, minutes: &VecDeque<Column>) -> LinkView {
             .iter()
             .filter(|alert| alert.is_raised())
             .map(|alert| alert.rule.text.clone())
+            .chain(state.missed.rule().map(str::to_owned))
             .collect(),
         due: counts.map_or(minute.counts.due, |counts| counts.sent),
         lost: counts.map_or(minute.counts.lost, |counts| counts.lost),

@@ -1,9 +1,10 @@
-//! What the actions of a monitor receive: a message in JSON with the alarms that began or ended in one slice.
+//! What the actions of a monitor receive: a message in JSON with the outages and alarms that began or ended in one slice.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::level::LevelShift;
+use super::live::{LinkHealth, Severity};
 use linkgauge_analysis::explain::live::{CauseVerdict, Explanation};
 use linkgauge_model::run::TOOL;
 use linkgauge_model::sample::Window;
@@ -18,6 +19,10 @@ const MAX_CAUSES: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
+    /// The link does not reply any more, or its test failed.
+    Down,
+    /// It replies again.
+    Up,
     /// An alarm begins.
     Alarm,
     /// An alarm ends.
@@ -40,6 +45,19 @@ pub struct Notice {
     pub link: String,
     /// The endpoint, as typed.
     pub endpoint: String,
+    /// The state of the link now.
+    pub state: LinkHealth,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Why, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For how long the link has been down or the alarm on, or was, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_s: Option<f64>,
+    /// Changes of this state since the last message about it; 0 if it is repeated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<u32>,
     /// The rule of an alarm, as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,

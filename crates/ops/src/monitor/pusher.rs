@@ -113,6 +113,10 @@ fn run(push: &Push, clock: &Clock, points: &Receiver<Points>, events: &Sender<(T
     }
 }
 
+fn snapshot(ledger: &Ledger, host: &str) -> Snapshot {
+    Snapshot::new(ledger.states(), host).with_status(ledger.status(), host)
+}
+
 /// A push, as the thread of the ledger sees it.
 pub(super) struct Pusher {
     every: Duration,
@@ -143,7 +147,7 @@ impl Pusher {
         if now.monotonic >= self.due {
             self.due = now.monotonic + self.every;
             // It ends only after its sender is dropped.
-            let _ = self.points.send((now.wall, Snapshot::new(ledger.states(), &self.host)));
+            let _ = self.points.send((now.wall, snapshot(ledger, &self.host)));
         }
         self.events.try_iter().for_each(|(at, event)| ledger.tell(at, event));
     }
@@ -151,7 +155,7 @@ impl Pusher {
     /// Ends the thread, after a last push.
     pub fn end(self, ledger: &Ledger, now: ClockSnapshot) {
         let Pusher { host, points, events, .. } = self;
-        let _ = points.send((now.wall, Snapshot::new(ledger.states(), &host)));
+        let _ = points.send((now.wall, snapshot(ledger, &host)));
         drop(points);
         events.iter().for_each(|(at, event)| ledger.tell(at, event));
     }

@@ -17,8 +17,8 @@ pub enum ConfigError {
     /// A case is invalid on its own.
     #[error("watch {watch}: {error}")]
     Case {
-        /// Number of the entry, from 1.
-        watch: usize,
+        /// Name of the entry in quotes, or its number, from 1.
+        watch: String,
         /// What is wrong.
         error: CaseSpecError,
     },
@@ -33,16 +33,16 @@ pub enum ConfigError {
     /// A rule cannot be read.
     #[error("watch {watch}: {error}")]
     Rule {
-        /// Number of the entry, from 1.
-        watch: usize,
+        /// Name of the entry in quotes, or its number, from 1.
+        watch: String,
         /// What is wrong.
         error: InvalidRule,
     },
     /// Quiet hours cannot be read.
     #[error("watch {watch}: {error}")]
     QuietHours {
-        /// Number of the entry, from 1.
-        watch: usize,
+        /// Name of the entry in quotes, or its number, from 1.
+        watch: String,
         /// What is wrong.
         error: InvalidQuietHours,
     },
@@ -60,6 +60,17 @@ pub enum ConfigError {
         /// What is wrong, and what to try.
         why: &'static str,
     },
+    /// A silence is about nothing.
+    #[error("silence {silence}: {why}")]
+    Silence {
+        /// Number of the entry, from 1.
+        silence: usize,
+        /// What is wrong, and what to try.
+        why: String,
+    },
+    /// Messages cannot be repeated so often.
+    #[error("a message cannot be repeated after this time: use 1min to 366d")]
+    Repeat,
     /// Two watches have one name.
     #[error("two watches are named '{0}': give each a name of its own")]
     SameName(String),
@@ -99,6 +110,8 @@ impl ConfigError {
                 of_watch(None)
             }
             ConfigError::Action { action, .. } => toml_text::line_of_entry(text, "action", *action, None),
+            ConfigError::Silence { silence, .. } => toml_text::line_of_entry(text, "silence", *silence, None),
+            ConfigError::Repeat => toml_text::line_of(text, &["repeat"]),
             ConfigError::Push { .. } => toml_text::line_of(text, &["push"]),
             ConfigError::StoreSize(_) => toml_text::line_of(text, &["store-size"]),
             ConfigError::Toml(_) | ConfigError::Count(_) | ConfigError::At { .. } => None,

@@ -4,10 +4,11 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::monitor::live_probes::ProbeResult::{Lost, Overtaken, Replied};
-use crate::monitor::{Calendar, SLICE};
+use crate::monitor::{Calendar, LinkHealth, SLICE, Severity};
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{RunContext, run};
 use linkgauge_model::clock::Clock;
+use linkgauge_model::run::{Failure, FailureKind};
 use linkgauge_model::sample::WindowCounts;
 
 #[derive(Default)]
@@ -57,6 +58,12 @@ fn replies(count: usize) -> Vec<Option<u64>> {
     (0..count).map(|n| Some(1_000_000 + n as u64 * 1_000)).collect()
 }
 
+/// What the actions receive after the last slice.
+fn notices(ledger: &mut Ledger) -> Vec<Notice> {
+    let last = ledger.states()[0].recent.back().map_or(0, |(second, _)| *second);
+    ledger.take_notices(Timestamp::from_second(last + 10).unwrap(), &|_| false)
+}
+
 #[test]
 fn an_outage_is_an_alarm_with_the_minute_before_it() {
     let place = tempfile::tempdir().unwrap();
@@ -75,14 +82,21 @@ fn an_outage_is_an_alarm_with_the_minute_before_it() {
         panic!("{logged:?}")
     };
     assert_eq!(logged.len(), 2, "the p99 is not learnt yet: {logged:?}");
-    let [alarm] = &ledger.take_notices()[..] else { panic!("one notice") };
+    let [down, alarm] = &notices(&mut ledger)[..] else { panic!("two notices") };
+    assert_eq!(
+        (down.event, down.state, down.severity),
+        (NoticeKind::Down, LinkHealth::Down, Severity::Critical)
+    );
+    assert_eq!(down.reason.as_deref(), Some("the last 3 probes have no reply"));
     assert_eq!((alarm.event, alarm.run.as_ref()), (NoticeKind::Alarm, Some(run)));
     assert_eq!((alarm.last_minute.probes, alarm.last_minute.lost), (600, 100));
     assert_eq!(alarm.last_minute.p99_ns, Some(f64::INFINITY));
     for step in 13..22 {
         ledger.record_slice(0, slice(&config, step * 10, replies(100)));
     }
-    assert_eq!(ledger.take_notices()[0].event, NoticeKind::Resolved);
+    let [up, resolved] = &notices(&mut ledger)[..] else { panic!("two notices") };
+    assert_eq!((up.event, resolved.event, up.severity), (NoticeKind::Up, NoticeKind::Resolved, Severity::Ok));
+    assert_eq!((up.duration_s, up.changes), (Some(10.0), Some(1)), "down from 130 to 140 s");
     let logged = events.take();
     assert_eq!(logged[0], MonitorEvent::Up { name });
     assert!(matches!(logged[1], MonitorEvent::Alarm { transition: Transition::Cleared, .. }), "{logged:?}");
@@ -96,7 +110,7 @@ fn an_outage_is_an_alarm_with_the_minute_before_it() {
     assert_eq!(lost, [0, 0, 100, 0]);
     let kinds: Vec<String> =
         store.incidents(series, 9).unwrap().into_iter().map(|incident| incident.kind).collect();
-    assert_eq!(kinds, ["clear", "alarm"]);
+    assert_eq!(kinds, ["clear", "up", "down", "alarm"]);
 }
 
 #[test]
@@ -153,9 +167,8 @@ fn an_alarm_ends_also_after_a_restart() {
         for step in 0..8 {
             ledger.record_slice(0, slice(&config, begin + step * 10, replies(100)));
         }
-        let resolved = ledger.take_notices();
-        assert_eq!(resolved.iter().filter(|notice| notice.event == NoticeKind::Resolved).count(), ends);
-        assert_eq!(resolved.len(), ends);
+        let ended: Vec<NoticeKind> = notices(&mut ledger).iter().map(|notice| notice.event).collect();
+        assert_eq!(ended, [NoticeKind::Up, NoticeKind::Resolved][..2 * ends]);
     }
 }
 
@@ -172,7 +185,7 @@ fn a_level_shift_is_found_with_the_windows_before_a_restart() {
             ledger.record_slice(0, slice(&config, second, level(ns)));
         }
         ledger.flush(Timestamp::from_second(to * 3600).unwrap());
-        ledger.take_notices().iter().filter_map(|notice| notice.level).collect::<Vec<LevelShift>>()
+        notices(&mut ledger).iter().filter_map(|notice| notice.level).collect::<Vec<LevelShift>>()
     };
     assert_eq!(hours(0, 6, 1_000_000), []);
     let [shift] = hours(6, 8, 2_000_000)[..] else { panic!("one shift: {:?}", events.take()) };
@@ -209,4 +222,117 @@ fn a_link_is_down_and_up_while_its_slice_is_measured() {
     ledger.record_probes(0, at, &[Replied; 8]);
     ledger.record_slice(0, slice(&config, 10, [replies(8), vec![None; 3]].concat()));
     assert_eq!(of_state(events.take()), [MonitorEvent::Down { name, reason: None }]);
+}
+
+#[test]
+fn a_link_with_an_alarm_that_dies_sends_a_message() {
+    let text = "[[watch]]\nname = \"link\"\nurl = \"mem://server\"\nprotocol = \"echo\"\nalert = [\"late 1us > 50 %\"]";
+    let (config, events) = (Config::from_toml(text).unwrap(), Events::default());
+    let mut ledger = Ledger::new(&config, Vec::new(), None, &events).unwrap();
+    ledger.record_slice(0, slice(&config, 0, replies(100)));
+    let [alarm] = &notices(&mut ledger)[..] else { panic!("one notice") };
+    assert_eq!(
+        (alarm.event, alarm.state, alarm.severity),
+        (NoticeKind::Alarm, LinkHealth::Alarm, Severity::Warning)
+    );
+    assert!(
+        alarm.reason.as_ref().unwrap().contains("0.0 % of the probes were lost, and the median is 1.057 ms"),
+        "{alarm:?}"
+    );
+    ledger.record_slice(0, slice(&config, 10, vec![None; 100]));
+    let [down] = &notices(&mut ledger)[..] else { panic!("one notice") };
+    assert_eq!((down.event, down.severity), (NoticeKind::Down, Severity::Critical));
+    let unreachable = "host unreachable, reported by 192.0.2.1";
+    let failed = Slice { failure: Some(unreachable.to_owned()), ..slice(&config, 20, vec![None; 100]) };
+    ledger.record_slice(0, failed);
+    let [explained] = &notices(&mut ledger)[..] else { panic!("one notice") };
+    assert_eq!((explained.event, explained.changes), (NoticeKind::Down, Some(0)));
+    assert_eq!(explained.reason.as_deref(), Some(unreachable));
+    ledger.record_slice(0, slice(&config, 30, replies(100)));
+    let [up] = &notices(&mut ledger)[..] else { panic!("one notice") };
+    assert_eq!((up.event, up.state, up.severity), (NoticeKind::Up, LinkHealth::Alarm, Severity::Warning));
+    assert_eq!((up.duration_s, up.reason.as_deref()), (Some(20.0), Some(unreachable)));
+}
+
+#[test]
+fn an_outage_that_ends_after_a_restart_is_sent_once() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("runs.sqlite");
+    let text = "[[watch]]\nname = \"link\"\nurl = \"mem://server\"\nprotocol = \"echo\"";
+    let (config, events) = (Config::from_toml(text).unwrap(), Events::default());
+    let mut kinds = Vec::new();
+    for (second, probes) in [(0, vec![None; 9]), (10, vec![None; 9]), (20, replies(9)), (30, replies(9))] {
+        let store = Store::open(&path).unwrap();
+        let mut ledger = Ledger::new(&config, Vec::new(), Some(store), &events).unwrap();
+        ledger.record_slice(0, slice(&config, second, probes));
+        kinds.push(
+            notices(&mut ledger).iter().map(|notice| (notice.event, notice.duration_s)).collect::<Vec<_>>(),
+        );
+    }
+    let up = vec![(NoticeKind::Up, Some(20.0))];
+    assert_eq!(kinds, [vec![(NoticeKind::Down, Some(0.0))], vec![], up, vec![]]);
+    let is_down = |event: &MonitorEvent| matches!(event, MonitorEvent::Down { .. });
+    assert_eq!(events.take().iter().filter(|event| is_down(event)).count(), 2, "each start says it");
+}
+
+#[test]
+fn a_failed_test_and_a_missed_threshold_send_messages() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("runs.sqlite");
+    let text = "[[watch]]\nname = \"test\"\nurl = \"mem://server\"\nprotocol = \"echo\"\ncount = 10\nevery = \"1h\"\n\
+                thresholds = [\"p50 <= 1ms\"]";
+    let (config, events) = (Config::from_toml(text).unwrap(), Events::default());
+    let document = include_str!("../../../../../tests/data/run-v1-latency.json");
+    let test = |number: u64, measured: Option<&str>, failure: Option<&str>| {
+        let mut run = Run::from_json(document).unwrap();
+        run.id = format!("20260101T000000Z-{number:06}");
+        run.started = Timestamp::from_second(number as i64).unwrap();
+        let case = &mut run.cases[0];
+        let judged = |measured: &str| linkgauge_model::run::ThresholdResult {
+            threshold: "p50 <= 1ms".to_owned(),
+            measured: measured.to_owned(),
+            passed: measured == "0.9 ms",
+        };
+        case.thresholds = measured.map(judged).into_iter().collect();
+        let failed = |message: &str| Failure { kind: FailureKind::Closed, message: message.to_owned() };
+        case.failures = failure.map(failed).into_iter().collect();
+        run
+    };
+    let mut sent = Vec::new();
+    for (number, measured, failure) in [
+        (1, Some("0.9 ms"), None),
+        (2, None, Some("connection refused")),
+        (3, Some("3 ms"), None),
+        (4, Some("3 ms"), None),
+        (5, Some("0.9 ms"), None),
+    ] {
+        // Each after a restart.
+        let store = Store::open(&path).unwrap();
+        let mut ledger = Ledger::new(&config, Vec::new(), Some(store), &events).unwrap();
+        ledger.record_test(0, test(number, measured, failure));
+        let now = Timestamp::from_second(number as i64).unwrap();
+        let notices = ledger.take_notices(now, &|_| false);
+        sent.push(notices.into_iter().map(|notice| (notice.event, notice.reason)).collect::<Vec<_>>());
+    }
+    let refused = || Some("connection refused".to_owned());
+    assert_eq!(
+        sent,
+        [
+            vec![],
+            vec![(NoticeKind::Down, refused())],
+            vec![(NoticeKind::Up, refused()), (NoticeKind::Alarm, Some("the test measured 3 ms".to_owned()))],
+            vec![],
+            vec![(NoticeKind::Resolved, None)],
+        ]
+    );
+}
+
+#[test]
+fn a_silenced_link_sends_what_lasts() {
+    let (config, events) = (config(), Events::default());
+    let mut ledger = Ledger::new(&config, Vec::new(), None, &events).unwrap();
+    ledger.record_slice(0, slice(&config, 0, vec![None; 3]));
+    let now = Timestamp::from_second(10).unwrap();
+    assert_eq!(ledger.take_notices(now, &|watch| watch == 0), []);
+    assert_eq!(ledger.take_notices(now, &|_| false)[0].event, NoticeKind::Down);
 }

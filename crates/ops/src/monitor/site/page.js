@@ -32,7 +32,7 @@ const percent = (part, all) => (all ? `${Number(((100 * part) / all).toPrecision
 const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 /// How much attention a link needs: lower is more.
-const RANKS = ["alarm", "down", "lossy", "unknown", "up"];
+const RANKS = ["down", "alarm", "lossy", "unknown", "up"];
 const stateOf = (link) => (link.state === "up" && link.lost > 0 ? "lossy" : link.state);
 const WORDS = { alarm: "ALARM", down: "DOWN", lossy: "loss", unknown: "–", up: "up" };
 

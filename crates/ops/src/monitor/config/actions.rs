@@ -1,0 +1,102 @@
+//! The entries of a file that say who learns of changes, and when.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT, check_http_url};
+use super::super::push::{DEFAULT_PUSH_INTERVAL, Push};
+use super::super::silence::Silence;
+use super::Watch;
+use linkgauge_model::units::Span;
+
+/// Times after which an action is stopped.
+const ACTION_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// Times after which a message is repeated.
+pub(super) const REPEATS: RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(366 * 86_400);
+
+/// An action of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionEntry {
+    command: Option<Vec<String>>,
+    webhook: Option<String>,
+    timeout: Option<Span>,
+}
+
+impl ActionEntry {
+    pub fn action(self) -> Result<Action, &'static str> {
+        let target = match (self.command, self.webhook) {
+            (Some(words), None) if words.first().is_some_and(|program| !program.is_empty()) => {
+                ActionTarget::Command(words)
+            }
+            (None, Some(url)) if url.starts_with("http://") => {
+                check_http_url(&url)?;
+                ActionTarget::Webhook(url)
+            }
+            (None, Some(_)) => {
+                return Err(
+                    "a webhook is a URL that begins with http://. For others use command = [\"curl\", …]",
+                );
+            }
+            _ => return Err("it needs either command = [\"PROGRAM\", …] or webhook = \"http://…\""),
+        };
+        let timeout = self.timeout.map_or(DEFAULT_ACTION_TIMEOUT, |timeout| timeout.0);
+        if !ACTION_TIMEOUTS.contains(&timeout) {
+            return Err("its timeout is not possible: use 100ms to 1h");
+        }
+        Ok(Action { target, timeout })
+    }
+}
+
+/// The receiver of metrics of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PushEntry {
+    url: String,
+    every: Option<Span>,
+}
+
+impl PushEntry {
+    pub fn push(self) -> Result<Push, &'static str> {
+        Push::new(self.url, self.every.map_or(DEFAULT_PUSH_INTERVAL, |every| every.0))
+    }
+}
+
+/// A silence of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SilenceEntry {
+    link: Option<String>,
+    from: Option<toml::value::Datetime>,
+    until: Option<toml::value::Datetime>,
+    #[serde(default)]
+    hours: Vec<String>,
+}
+
+impl SilenceEntry {
+    pub fn silence(self, watches: &[Watch]) -> Result<Silence, String> {
+        let moment = |time: toml::value::Datetime| {
+            let text = time.to_string();
+            text.parse::<Timestamp>().map_err(|_| {
+                format!("{text} is no moment: write it with its offset, like 2026-12-24T18:00:00+01:00")
+            })
+        };
+        let (from, until) = (self.from.map(moment).transpose()?, self.until.map(moment).transpose()?);
+        if from.zip(until).is_some_and(|(from, until)| from >= until) {
+            return Err("it ends before it begins: exchange 'from' and 'until'".to_owned());
+        }
+        let hours = self.hours.iter().map(|hours| hours.parse()).collect::<Result<_, _>>();
+        let hours = hours.map_err(|error: super::super::calendar::InvalidQuietHours| error.to_string())?;
+        let link = self.link.unwrap_or_else(|| "*".to_owned());
+        let silence = Silence { link, from, until, hours };
+        if !watches.iter().any(|watch| silence.is_about(&watch.name)) {
+            return Err(format!("no watch is named '{}': write its name, with * for any text", silence.link));
+        }
+        Ok(silence)
+    }
+}
