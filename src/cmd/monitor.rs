@@ -192,6 +192,7 @@ impl MonitorSession<'_> {
             zone: TimeZone::system(),
             status: self.status.clone(),
         };
+        self.site.prober().set(config.probe.clone(), self.token.clone());
         let store = self.flags.save.open()?;
         let ended = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -341,6 +342,9 @@ fn print_promises(config: &Config) -> Result<()> {
                 writeln!(stdout, "  {promise}")?;
             }
         }
+        for (name, module) in config.probe.iter().flat_map(|probe| &probe.modules) {
+            writeln!(stdout, "probes on request: /probe?module={name}&target={}://…", module.scheme)?;
+        }
         for action in &config.actions {
             let repeat = config.repeat.map(|repeat| format!(", again every {}", format_period(repeat)));
             let text = format!("a change {}{}", action.describe(), repeat.unwrap_or_default());
@@ -471,6 +475,9 @@ impl TablePrinter {
     }
 
     fn print_now(&self, states: &[WatchState]) {
+        if states.is_empty() {
+            return;
+        }
         let width = states.iter().map(|state| state.name.chars().count()).max().unwrap_or(0);
         let _ = print_text(|stdout| {
             writeln!(

@@ -86,13 +86,18 @@ fn prometheus_reads_the_metrics_of_a_monitor() {
 
 /// Prometheus with the alert rules, which scrapes a monitor at this address every second; its own address.
 fn start_prometheus(monitor: &str, place: &Path, flags: &[&str]) -> (String, Running) {
-    let port = free_port();
-    let config = place.join("prometheus.yml");
     let rules = contrib("prometheus-rules.yml");
     let text = format!(
         "global:\n  evaluation_interval: 1s\nrule_files: ['{rules}']\nscrape_configs:\n  - job_name: links\n    scrape_interval: 1s\n    \
          static_configs:\n      - targets: ['{monitor}']\n"
     );
+    start_prometheus_with(&text, place, flags)
+}
+
+/// Prometheus with this file; its address.
+fn start_prometheus_with(text: &str, place: &Path, flags: &[&str]) -> (String, Running) {
+    let port = free_port();
+    let config = place.join("prometheus.yml");
     std::fs::write(&config, text).unwrap();
     let mut prometheus = Command::new("prometheus");
     prometheus
@@ -143,6 +148,31 @@ fn every_panel_has_data(server: &str) {
         }
         wait_until(&expression, || query(server, &quoted(&expression)));
     }
+}
+
+#[test]
+fn prometheus_names_the_targets_of_probes() {
+    let place = tempfile::tempdir().unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/probe.toml");
+    let arguments = ["monitor", &example.display().to_string(), "--listen", "127.0.0.1:0", "--no-store"];
+    let mut monitor = Running::start(&arguments);
+    let mut message = String::new();
+    BufReader::new(monitor.0.stderr.take().unwrap()).read_line(&mut message).unwrap();
+    let address = message.trim().strip_prefix("metrics: http://").unwrap();
+    let address = address.strip_suffix("/metrics").unwrap();
+    lint(&get(address, "/probe?target=localhost&module=icmp").unwrap());
+    let jobs = std::fs::read_to_string(contrib("prometheus-probe.yml")).unwrap();
+    let jobs = jobs.replace("127.0.0.1:9464", address).replace("[localhost]", "[localhost, 203.0.113.7]");
+    let config = format!("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\n{jobs}");
+    let flags = ["--enable-feature=native-histograms"];
+    let (server, _prometheus) = start_prometheus_with(&config, place.path(), &flags);
+    let of_target = |metric: &str, target: &str| quoted(&format!("{metric}{{instance=\"{target}\"}}"));
+    assert_eq!(wait_until("a probe", || query(&server, &of_target("probe_success", "localhost"))), 1.0);
+    let up = wait_until("a refused target", || query(&server, &of_target("up", "203.0.113.7")));
+    assert_eq!(up, 0.0, "it is not in the list");
+    let p99 = quoted("histogram_quantile(0.99, rate(linkgauge_probe_latency_seconds[30s]))");
+    let p99 = wait_until("a rate of the histogram", || query(&server, &p99).filter(|time| *time > 0.0));
+    assert!(p99 < 1.0, "{p99}");
 }
 
 #[test]

@@ -261,7 +261,7 @@ fn examples_are_plans_and_in_the_documents() {
     for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")) {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = format!("examples/{}", path.file_name().unwrap().display());
-        if text.contains("[[watch]]") {
+        if text.contains("[[watch]]") || text.contains("[probe]") {
             Config::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         } else if text.contains("[[host]]") {
             HostList::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -52,6 +52,7 @@ mod memory;
 mod mesh;
 mod monitor;
 mod monitor_month;
+mod monitor_probe;
 mod monitor_screen;
 mod natural;
 mod netio;

@@ -21,7 +21,7 @@ fn a_file_is_checked_before_anything_is_opened() {
     let Ended { status, stdout, stderr } = run(&["monitor", &example.display().to_string(), "--check"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!(lines.len(), 6, "{stdout}");
+    assert_eq!(lines.len(), 7, "{stdout}");
     assert_eq!(lines[0], "watching this machine: 10 probes per second");
     assert!(lines[1].starts_with(
         "  alarm loss > 5 % (normal 0.5 %), at most one false alarm a month: such a change is noticed after"
@@ -29,7 +29,11 @@ fn a_file_is_checked_before_anything_is_opened() {
     assert!(lines[1].contains(" on average, in 99 of 100 cases within "), "{stdout}");
     assert_eq!(lines[3], "  level shift of the median: noticed after about 1 h");
     assert_eq!(lines[4], "watching upload to this machine: throughput every 6 h");
-    assert_eq!(lines[5], "a change runs logger --tag linkgauge");
+    assert_eq!(lines[5], "a change runs logger --tag linkgauge, again every 4 h");
+    assert!(
+        lines[6].starts_with("actions receive nothing about upload* from 2026-12-24T21:00:00Z"),
+        "{stdout}"
+    );
     let tagged = run(&["monitor", "tcp://127.0.0.1:1", "--tag", "x"]);
     assert_eq!((tagged.status, tagged.stderr.contains("names of their links")), (Some(2), true));
     let place = tempfile::tempdir().unwrap();

@@ -43,6 +43,8 @@ mod notice;
 mod notifier;
 mod pattern;
 mod plain_text;
+mod probe;
+mod prober;
 mod protobuf;
 mod push;
 mod pusher;
@@ -67,6 +69,8 @@ pub use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };
+pub use probe::{ProbeModule, ProbeSettings};
+pub use prober::Prober;
 pub use push::{DEFAULT_PUSH_INTERVAL, Push};
 pub use silence::Silence;
 pub use site::{Lookup, METRICS_PATH, Page, RunRenderer, Site};
@@ -297,7 +301,12 @@ impl WatchContext<'_> {
                 }
             }
         }
-        scope.spawn(move || self.probe(&probed, &sender));
+        scope.spawn(move || {
+            self.probe(&probed, &sender);
+            // A monitor that only probes on request runs until it is stopped.
+            self.wait(if config.watches.is_empty() { Time::NEVER } else { Time(0) });
+            drop(sender);
+        });
         (deliveries, live)
     }
 

@@ -16,7 +16,7 @@ use linkgauge_model::run::Figures;
 use linkgauge_model::sample::{Recorder, Sample};
 
 /// The `connect` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub(crate) const WORKLOAD: Workload = Workload {
+pub const WORKLOAD: Workload = Workload {
     name: "connect",
     summary: "time to open a connection, and connections per second",
     traffic: TrafficKind::Connections,
@@ -45,7 +45,7 @@ fn method(load: &Load) -> String {
     format!("connect/1 {kind}")
 }
 
-pub fn figures(measured: &MeasuredFlows) -> Figures {
+pub(super) fn figures(measured: &MeasuredFlows) -> Figures {
     super::merged_recorder(measured.flows, FlowRole::RoundTrip)
         .map_or_else(Figures::default, |all| all.latency_figures(measured.late_limits))
 }

@@ -17,7 +17,7 @@ use linkgauge_model::run::{EndEvidence, Failure, Figures};
 use linkgauge_model::sample::{Recorder, TimeSeries};
 
 pub mod capacity;
-pub(crate) mod connect;
+pub mod connect;
 pub mod download;
 pub(crate) mod flow_figures;
 pub mod latency;

@@ -20,6 +20,14 @@ pub enum RequestRefusal {
     Unreadable,
     /// 503: too many clients.
     Busy,
+    /// 400: a probe without a target.
+    NoTarget,
+    /// 400: the file has no such module.
+    UnknownModule,
+    /// 400: the target is no host of the module's scheme.
+    BadTarget,
+    /// 403: the file does not allow the target.
+    TargetNotAllowed,
 }
 
 impl RequestRefusal {
@@ -34,6 +42,16 @@ impl RequestRefusal {
             RequestRefusal::MethodNotAllowed => (405, "only GET and HEAD are served"),
             RequestRefusal::Unreadable => (500, "the store cannot be read"),
             RequestRefusal::Busy => (503, "too many clients"),
+            RequestRefusal::NoTarget => (400, "a probe needs a target: /probe?target=HOST&module=NAME"),
+            RequestRefusal::UnknownModule => {
+                (400, "the file of the monitor has no [module.NAME] of this name")
+            }
+            RequestRefusal::BadTarget => {
+                (400, "the target is no HOST, HOST:PORT or URL without options of the module's scheme")
+            }
+            RequestRefusal::TargetNotAllowed => {
+                (403, "the target is not in 'allow' of [probe] in the file of the monitor")
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod actions;
 mod error;
+mod probe;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::action::Action;
 use super::alert::{Alert, Rule};
 use super::calendar::{QuietHours, cover_whole_day};
 use super::level::USUAL_SHIFT_DELAY;
+use super::probe::ProbeSettings;
 use super::push::Push;
 use super::silence::Silence;
 use linkgauge_engine::link::endpoint_caps;
@@ -65,9 +67,9 @@ const MIN_SHIFT_PROBES: f64 = 60.0;
 const MAX_RULES: usize = 100;
 
 /// What a monitor does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The links; never empty.
+    /// The links; empty only if there are probes on request.
     pub watches: Vec<Watch>,
     /// What happens at an alarm, besides a line in the log.
     pub actions: Vec<Action>,
@@ -75,6 +77,8 @@ pub struct Config {
     pub(crate) max_store_bytes: Option<u64>,
     /// The receiver of the metrics, beside those that ask for them.
     pub push: Option<Push>,
+    /// What can be probed on request.
+    pub probe: Option<ProbeSettings>,
     /// When the actions receive nothing.
     pub silences: Vec<Silence>,
     /// The actions receive an outage or an alarm that goes on again after this time.
@@ -203,6 +207,8 @@ struct MonitorToml {
     store_size: Option<Bytes>,
     push: Option<PushEntry>,
     silence: Vec<SilenceEntry>,
+    probe: Option<probe::ProbeEntry>,
+    module: toml::Table,
     repeat: Option<Span>,
 }
 
@@ -259,7 +265,11 @@ impl Config {
         if let Some(Bytes(size)) = file.store_size.filter(|size| size.0 < MIN_STORE_BYTES) {
             return Err(ConfigError::StoreSize(size).at_entry(text, 0));
         }
-        let config = Config::new(watches, actions)?;
+        let probe = probe::settings(file.probe, document.remove("module"), text)?;
+        let config = match watches.is_empty() && probe.is_some() {
+            true => Config::default(),
+            false => Config::new(watches, actions)?,
+        };
         let push = file.push.map(PushEntry::push).transpose();
         let push = push.map_err(|why| ConfigError::Push { why }.at_entry(text, 0))?;
         let silences = file.silence.into_iter().zip(1..).map(|(entry, number)| {
@@ -272,7 +282,7 @@ impl Config {
             return Err(ConfigError::Repeat.at_entry(text, 0));
         }
         let max_store_bytes = file.store_size.map(|size| size.0);
-        Ok(Config { max_store_bytes, push, silences, repeat, ..config })
+        Ok(Config { max_store_bytes, push, probe, silences, repeat, ..config })
     }
 
     /// Watches URLs with the settings of one case, and the same alarms for each.
@@ -302,8 +312,7 @@ impl Config {
             }
             check(watch)?;
         }
-        let (max_store_bytes, push, silences, repeat) = Default::default();
-        Ok(Config { watches, actions, max_store_bytes, push, silences, repeat })
+        Ok(Config { watches, actions, ..Config::default() })
     }
 }
 

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
@@ -26,7 +27,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::access::{Access, RequestRefusal};
-use super::site::{EVENTS_PATH, Lookup, Page, Site};
+use super::metrics::MetricsFormat;
+use super::probe::time_limit;
+use super::prober::{CancelOnDrop, ProbeReport};
+use super::site::{EVENTS_PATH, Lookup, PROBE_PATH, Page, Site};
 
 /// A longer head of a request is refused.
 const MAX_HEAD_BYTES: usize = 8192;
@@ -56,6 +60,12 @@ const MAX_STREAMS: usize = 64;
 const MAX_MADE: usize = 16;
 const MAX_SCRAPES: usize = 4;
 const MAKING_THREADS: usize = 2;
+
+/// The header in which Prometheus states how long it waits, in seconds.
+const SCRAPE_TIMEOUT_HEADER: &str = "x-prometheus-scrape-timeout-seconds";
+
+/// A probe that is cancelled has this time to report what it has.
+const CANCEL_TIME: Duration = Duration::from_millis(150);
 
 /// Pause after a connection could not be accepted, as with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -232,6 +242,11 @@ impl Client {
         let checked = self.server.check(&request.headers, request.uri.host(), &request.method);
         let response = match checked {
             Ok(()) if request.uri.path() == EVENTS_PATH => self.stream_events(),
+            Ok(()) if request.uri.path() == PROBE_PATH => self
+                .server
+                .probe(request.uri.query().unwrap_or_default(), &request.headers)
+                .await
+                .map(page_response),
             Ok(()) => self.server.page(&request.uri, &accepted(&request.headers)).await.map(page_response),
             Err(refusal) => Err(refusal),
         };
@@ -284,6 +299,35 @@ impl SiteServerState {
             site.make(&lookup)
         };
         tokio::task::spawn_blocking(make).await.unwrap_or(Err(RequestRefusal::Unreadable))
+    }
+}
+
+impl SiteServerState {
+    /// Probes a target, for as long as the client waits.
+    async fn probe(&self, query: &str, headers: &HeaderMap) -> Result<Page, RequestRefusal> {
+        let probe = self.site.prober().prepare(query)?;
+        let limit = time_limit(headers.get(SCRAPE_TIMEOUT_HEADER).and_then(|value| value.to_str().ok()));
+        let cancel = CancelOnDrop(Arc::default());
+        let (done, mut report) = oneshot::channel();
+        let flag = cancel.0.clone();
+        let run = move || drop(done.send(probe.run(flag)));
+        std::thread::Builder::new().name("probe".to_owned()).spawn(run).map_err(|_| RequestRefusal::Busy)?;
+        let report = match timeout(limit, &mut report).await {
+            Ok(ended) => ended.ok(),
+            Err(_) => {
+                cancel.0.store(true, Relaxed);
+                timeout(CANCEL_TIME, report).await.ok().and_then(Result::ok)
+            }
+        };
+        let report = report.unwrap_or_else(|| ProbeReport::overdue(limit));
+        let format = MetricsFormat::accepted(&accepted(headers));
+        Ok(match report.text {
+            Some(mut text) => {
+                text.push_str(&String::from_utf8_lossy(&MetricsFormat::PlainText.render(&report.snapshot)));
+                Page::new("text/plain; charset=utf-8", text)
+            }
+            None => Page::new(format.media_type(), format.render(&report.snapshot)),
+        })
     }
 }
 

@@ -20,12 +20,16 @@ use super::families::Snapshot;
 use super::ledger::tag;
 use super::live::{Live, Overview};
 use super::metrics::MetricsFormat;
+use super::prober::Prober;
 use linkgauge_model::run::Run;
 use linkgauge_model::units::format_nanoseconds;
 use linkgauge_store::{Filter, Store, StoreError};
 
 /// The path of the stream of events.
 pub(crate) const EVENTS_PATH: &str = "/events";
+
+/// The path of probes on request.
+pub(crate) const PROBE_PATH: &str = "/probe";
 
 /// The path of the metrics.
 pub const METRICS_PATH: &str = "/metrics";
@@ -120,6 +124,7 @@ pub struct Site {
     metrics: Mutex<Arc<Snapshot>>,
     store: Mutex<Option<PathBuf>>,
     render_run: RunRenderer,
+    prober: Arc<Prober>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -173,8 +178,8 @@ impl Site {
     pub fn of_metrics() -> Site {
         let live = Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH));
         let metrics = Mutex::new(Arc::new(Snapshot::of_families([])));
-        let (ready, store) = Default::default();
-        let site = Site { live, ready, events: None, metrics, store, render_run: Box::new(|_| None) };
+        let (ready, store, prober) = Default::default();
+        let site = Site { live, ready, events: None, metrics, store, render_run: Box::new(|_| None), prober };
         site.set("/healthz", "text/plain", "ok\n".to_owned());
         site
     }
@@ -194,6 +199,11 @@ impl Site {
         let Some(events) = &self.events else { return };
         let json = serde_json::to_string(overview).unwrap_or_default();
         events.send_replace(format!("retry: {RETRY_MS}\ndata: {json}\n\n").into());
+    }
+
+    /// Performs probes on request.
+    pub fn prober(&self) -> &Arc<Prober> {
+        &self.prober
     }
 
     /// Where the runs and histories are. `None`: nothing is stored.

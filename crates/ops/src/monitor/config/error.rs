@@ -68,6 +68,14 @@ pub enum ConfigError {
         /// What is wrong, and what to try.
         why: String,
     },
+    /// Probes on request are not possible.
+    #[error("{place}: {why}")]
+    Probe {
+        /// The table or the key.
+        place: String,
+        /// What is wrong, and what to try.
+        why: String,
+    },
     /// Messages cannot be repeated so often.
     #[error("a message cannot be repeated after this time: use 1min to 366d")]
     Repeat,
@@ -114,7 +122,10 @@ impl ConfigError {
             ConfigError::Repeat => toml_text::line_of(text, &["repeat"]),
             ConfigError::Push { .. } => toml_text::line_of(text, &["push"]),
             ConfigError::StoreSize(_) => toml_text::line_of(text, &["store-size"]),
-            ConfigError::Toml(_) | ConfigError::Count(_) | ConfigError::At { .. } => None,
+            ConfigError::Toml(_)
+            | ConfigError::Count(_)
+            | ConfigError::Probe { .. }
+            | ConfigError::At { .. } => None,
         };
         match line {
             Some(line) => ConfigError::At { line, error: Box::new(self) },
