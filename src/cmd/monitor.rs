@@ -15,9 +15,9 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::{Dialer, REPORT_TIME, return_freed_buffers};
 use linkgauge::monitor::{
-    self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, LinkHealth, Live, METRICS_PATH,
-    MonitorContext, MonitorEvent, MonitorObserver, MonitorStatus, Push, Rule, Site, SiteServer, Snapshot,
-    Transition, WatchState, describe_clock_change,
+    self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, Live, METRICS_PATH, MonitorContext,
+    MonitorEvent, MonitorObserver, MonitorStatus, Push, Rule, Site, SiteServer, Snapshot, Transition,
+    WatchState, describe_clock_change,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::report::{self, ReportOptions, printable};
@@ -87,6 +87,9 @@ pub struct Flags {
     /// Check the file, print what its alarms promise, and end
     #[arg(long, help_heading = OUTPUT)]
     check: bool,
+    /// With --check: also print what changes from this file, as a reload would
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE.toml", requires = "check")]
+    against: Option<String>,
     #[command(flatten)]
     save: SaveFlags,
 }
@@ -96,6 +99,9 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
 
 /// The time between tables on a terminal.
 const TABLE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often files of targets are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs of a monitor have the names of their links.
 pub fn with_own_help(command: Command) -> Command {
@@ -114,6 +120,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     print_promises(&config)?;
     if flags.check {
+        if let Some(before) = &flags.against {
+            print_changes(&config, &read_file(before)?)?;
+        }
         return Ok(Status::Complete);
     }
     let reload = reload_flag()?;
@@ -192,12 +201,19 @@ impl MonitorSession<'_> {
             zone: TimeZone::system(),
             status: self.status.clone(),
         };
+        self.site.set_reload(self.reload.clone());
         self.site.prober().set(config.probe.clone(), self.token.clone());
         let store = self.flags.save.open()?;
         let ended = std::thread::scope(|scope| {
             scope.spawn(|| {
+                let mut looked = Instant::now();
                 while !self.is_over() && !self.reload.load(Relaxed) && !cancel.load(Relaxed) {
                     std::thread::sleep(Duration::from_millis(100));
+                    if looked.elapsed() >= LOOK_INTERVAL {
+                        looked = Instant::now();
+                        let has_changed = config.targets.now() != config.targets;
+                        self.reload.fetch_or(has_changed, Relaxed);
+                    }
                 }
                 cancel.store(true, Relaxed);
             });
@@ -215,16 +231,22 @@ impl MonitorSession<'_> {
     }
 
     /// A file that has become invalid does not end the monitor: it goes on as before.
-    fn reread_config(&self, before: Config) -> Config {
+    fn reread_config(&self, mut before: Config) -> Config {
+        let targets = before.targets.now();
         match read_config(self.flags) {
             Ok(config) => {
                 self.status.set_read(Timestamp::now());
+                for change in config.changes_since(&before) {
+                    self.log.message(format!("change: {change}"));
+                }
                 self.log.message(format!("{}: read again", self.flags.targets[0]));
                 config
             }
             Err(error) => {
                 self.status.set_unreadable();
                 self.log.message(format!("{error:#}: the monitor goes on as before"));
+                // Files of targets that are as wrong as now are not read again.
+                before.targets = targets;
                 before
             }
         }
@@ -310,13 +332,16 @@ fn check_program(program: &str) -> Result<()> {
     Ok(())
 }
 
+fn read_file(file: &str) -> Result<Config> {
+    let text = read_text(Path::new(file), "the file")?;
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+    Config::from_toml_in(&text, folder).with_context(|| file.to_owned())
+}
+
 fn read_targets(flags: &Flags) -> Result<Config> {
     let is_file = |target: &String| target.ends_with(".toml") || Path::new(target).is_file();
     match flags.targets.as_slice() {
-        [file] if is_file(file) => {
-            let text = read_text(Path::new(file), "the file")?;
-            Config::from_toml(&text).with_context(|| file.clone())
-        }
+        [file] if is_file(file) => read_file(file),
         targets if targets.iter().any(is_file) => {
             bail!("one FILE.toml, or URLs: add the URLs to the file")
         }
@@ -357,6 +382,17 @@ fn print_promises(config: &Config) -> Result<()> {
             writeln!(stdout, "metrics {}", printable(&push.describe()))?;
         }
         Ok(())
+    })
+}
+
+/// What a reload would change.
+fn print_changes(config: &Config, before: &Config) -> Result<()> {
+    let changes = config.changes_since(before);
+    print_text(|stdout| {
+        if changes.is_empty() {
+            writeln!(stdout, "nothing changes")?;
+        }
+        changes.iter().try_for_each(|change| writeln!(stdout, "change: {}", printable(change)))
     })
 }
 
@@ -494,7 +530,7 @@ impl TablePrinter {
 }
 
 fn row(state: &WatchState) -> String {
-    let word = LinkHealth::of(state).word();
+    let word = state.health().word();
     let minute = state.last_minutes(1);
     let time = |share: f64| {
         minute.quantile_ns(share).map_or_else(|| "–".to_owned(), |time| format_nanoseconds(time as f64))

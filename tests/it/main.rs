@@ -51,6 +51,7 @@ mod marks;
 mod memory;
 mod mesh;
 mod monitor;
+mod monitor_files;
 mod monitor_month;
 mod monitor_probe;
 mod monitor_screen;

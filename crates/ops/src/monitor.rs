@@ -33,6 +33,7 @@ mod condition;
 mod config;
 mod exposition;
 mod families;
+mod health;
 mod http;
 mod ledger;
 mod level;
@@ -59,12 +60,13 @@ pub use access::{Access, RequestRefusal};
 pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
 pub use calendar::{Calendar, ClockChange, ClockSnapshot, InvalidQuietHours, QuietHours, SLICE};
 pub use columns::{Column, HistorySpan, SPANS};
-pub use config::{Config, ConfigError, Watch, WatchSchedule};
+pub use config::{Config, ConfigError, FileError, TargetFiles, Watch, WatchSchedule};
 pub use families::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot};
+pub use health::{LinkHealth, Severity};
 pub use http::SiteServer;
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
-pub use live::{LinkHealth, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES, Severity};
+pub use live::{LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
 pub use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,

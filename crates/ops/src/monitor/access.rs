@@ -70,6 +70,11 @@ impl Access {
         (is_loopback || token.is_some()).then_some(Access { token, is_loopback })
     }
 
+    /// Whether every client needs a token.
+    pub(crate) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Checks what a client sent: the host that it named, and its `Authorization`.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub(crate) struct Condition {
     lasted: SignedDuration,
     details: ConditionDetails,
     /// The last message said that it is on.
-    is_told: bool,
+    is_known: bool,
     /// Changes since the last message.
     changes: u32,
     has_news: bool,
@@ -93,7 +93,7 @@ impl Condition {
     /// Goes on with a condition of which the actions learnt before a restart.
     pub fn resume(&mut self, at: Timestamp, details: ConditionDetails) {
         (self.since, self.details) = (Some(at), details);
-        (self.changed, self.last_sent, self.is_told) = (at, at, true);
+        (self.changed, self.last_sent, self.is_known) = (at, at, true);
     }
 
     /// Takes a reason that became known later; false if it is not on, or has one.
@@ -101,14 +101,14 @@ impl Condition {
         let is_news = self.is_on() && self.details.reason.is_none();
         if is_news {
             self.details.reason = Some(reason.to_owned());
-            self.has_news = self.is_told;
+            self.has_news = self.is_known;
         }
         is_news
     }
 
     /// Nothing is sent now. What began and ended meanwhile is not sent later, either.
     pub fn silence(&mut self) {
-        if !self.is_on() && !self.is_told {
+        if !self.is_on() && !self.is_known {
             self.changes = 0;
         }
     }
@@ -116,11 +116,11 @@ impl Condition {
     /// The message that is due now, if one is.
     pub fn next_message(&mut self, now: Timestamp, repeat: Option<Duration>) -> Option<ConditionMessage> {
         let is_on = self.is_on();
-        let is_change = self.changes > 0 && !(is_on && self.is_told);
+        let is_change = self.changes > 0 && !(is_on && self.is_known);
         let repeat = repeat.and_then(|repeat| SignedDuration::try_from(repeat).ok());
         let is_due = match is_change {
             true => !self.is_unsteady(now) || has_passed(self.changed, STEADY_TIME, now),
-            false if is_on && self.is_told => {
+            false if is_on && self.is_known => {
                 self.has_news || repeat.is_some_and(|repeat| has_passed(self.last_sent, repeat, now))
             }
             false => false,
@@ -132,7 +132,7 @@ impl Condition {
             self.sent.truncate(UNSTEADY_MESSAGES - 1);
             self.sent.push_front(now);
         }
-        (self.is_told, self.has_news, self.last_sent) = (is_on, false, now);
+        (self.is_known, self.has_news, self.last_sent) = (is_on, false, now);
         Some(ConditionMessage {
             at: if is_change { self.changed } else { now },
             is_on,

@@ -1,15 +1,16 @@
 //! What to watch: from a file in TOML, or from URLs.
 
 mod actions;
+mod difference;
+mod discovery;
 mod error;
+mod file;
 mod probe;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 use super::action::Action;
 use super::alert::{Alert, Rule};
@@ -22,12 +23,12 @@ use linkgauge_engine::link::endpoint_caps;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, RequestedRate, toml_text};
+use linkgauge_model::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, RequestedRate};
 use linkgauge_model::units::{
     Bytes, Count, MessageRate, RateTarget, Span, format_bit_rate, format_number, format_period,
 };
 
-use actions::{ActionEntry, PushEntry, REPEATS, SilenceEntry};
+pub use discovery::{FileError, TargetFiles};
 pub use error::ConfigError;
 
 /// Probes per second, unless the case has a rate.
@@ -69,7 +70,7 @@ const MAX_RULES: usize = 100;
 /// What a monitor does.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The links; empty only if there are probes on request.
+    /// The links; empty only if there are probes on request, or files of targets.
     pub watches: Vec<Watch>,
     /// What happens at an alarm, besides a line in the log.
     pub actions: Vec<Action>,
@@ -77,6 +78,8 @@ pub struct Config {
     pub(crate) max_store_bytes: Option<u64>,
     /// The receiver of the metrics, beside those that ask for them.
     pub push: Option<Push>,
+    /// The files of targets that it depends on.
+    pub targets: TargetFiles,
     /// What can be probed on request.
     pub probe: Option<ProbeSettings>,
     /// When the actions receive nothing.
@@ -86,7 +89,7 @@ pub struct Config {
 }
 
 /// A link, and how it is watched.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Watch {
     /// Unique in a monitor.
     pub name: String,
@@ -159,7 +162,7 @@ impl Watch {
 }
 
 /// An entry of a file. The other keys are those of a case.
-#[derive(Debug, Deserialize, Default)]
+#[derive(Debug, Clone, Deserialize, Default)]
 #[serde(default)]
 struct WatchEntry {
     name: Option<String>,
@@ -169,6 +172,10 @@ struct WatchEntry {
     #[serde(rename = "bytes-per-day", alias = "bytes_per_day")]
     bytes_per_day: Option<Bytes>,
     explain: Option<Span>,
+    /// Files of targets, in the place of URLs.
+    file_sd: Option<OneOrMany<String>>,
+    /// The scheme of targets without one.
+    scheme: Option<String>,
 }
 
 impl WatchEntry {
@@ -193,98 +200,7 @@ fn is_valid_name(name: &str) -> bool {
         && !name.chars().any(char::is_control)
 }
 
-/// The keys of an entry that are not those of a case.
-const ENTRY_KEYS: [&str; 7] =
-    ["name", "every", "alert", "quiet", "bytes-per-day", "bytes_per_day", "explain"];
-
-#[derive(Debug, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct MonitorToml {
-    defaults: toml::Table,
-    watch: Vec<toml::Table>,
-    action: Vec<ActionEntry>,
-    #[serde(rename = "store-size", alias = "store_size")]
-    store_size: Option<Bytes>,
-    push: Option<PushEntry>,
-    silence: Vec<SilenceEntry>,
-    probe: Option<probe::ProbeEntry>,
-    module: toml::Table,
-    repeat: Option<Span>,
-}
-
 impl Config {
-    /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// The file is invalid, or describes something that cannot be measured. Nothing was opened.
-    pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
-        let wrong = |error: toml::de::Error| ConfigError::Toml(toml_text::describe(&error, text));
-        let file: MonitorToml = toml::from_str(text).map_err(wrong)?;
-        // The same once more, with the places of all values for messages.
-        let mut document = DeTable::parse(text).map_err(wrong)?.into_inner();
-        let defaults = document.remove("defaults").map(tables).unwrap_or_default().pop().unwrap_or_default();
-        let mut watches = Vec::new();
-        for (table, number) in document.remove("watch").map(tables).unwrap_or_default().into_iter().zip(1..) {
-            let mut whole = defaults.clone();
-            // A default rate is that of probes, and would limit the tests of other workloads.
-            let workload = table.get("workload").or_else(|| defaults.get("workload"));
-            let workload = workload.and_then(|value| value.get_ref().as_str());
-            if workload.is_some_and(|workload| workload != latency::WORKLOAD.name) {
-                whole.remove("rate");
-            }
-            whole.extend(table);
-            let mut own = DeTable::new();
-            for key in ENTRY_KEYS {
-                own.extend(whole.remove_entry(key));
-            }
-            let name = own.get("name").and_then(|name| name.get_ref().as_str());
-            let watch = label(name, number);
-            let wrong = |error| in_watch(wrong(error), &watch);
-            let deserializer = |table| toml::de::Deserializer::from(Spanned::new(0..0, table));
-            let entry = WatchEntry::deserialize(deserializer(own)).map_err(wrong)?;
-            let spec =
-                CaseSpec::deserialize(deserializer(whole)).map_err(|error| with_entry_keys(wrong(error)))?;
-            let located = |error: ConfigError| error.at_entry(text, number);
-            let of_entry = watches_of(spec, &entry, number).map_err(located)?;
-            of_entry.iter().try_for_each(check).map_err(located)?;
-            for watch in of_entry {
-                if watches.iter().any(|other: &Watch| other.name == watch.name) {
-                    return Err(located(ConfigError::SameName(watch.name)));
-                }
-                watches.push(watch);
-            }
-            if watches.len() > MAX_WATCHES {
-                return Err(ConfigError::Count(watches.len()));
-            }
-        }
-        let actions = file.action.into_iter().zip(1..).map(|(entry, number)| {
-            entry.action().map_err(|why| ConfigError::Action { action: number, why }.at_entry(text, 0))
-        });
-        let actions = actions.collect::<Result<_, _>>()?;
-        if let Some(Bytes(size)) = file.store_size.filter(|size| size.0 < MIN_STORE_BYTES) {
-            return Err(ConfigError::StoreSize(size).at_entry(text, 0));
-        }
-        let probe = probe::settings(file.probe, document.remove("module"), text)?;
-        let config = match watches.is_empty() && probe.is_some() {
-            true => Config::default(),
-            false => Config::new(watches, actions)?,
-        };
-        let push = file.push.map(PushEntry::push).transpose();
-        let push = push.map_err(|why| ConfigError::Push { why }.at_entry(text, 0))?;
-        let silences = file.silence.into_iter().zip(1..).map(|(entry, number)| {
-            let silence = entry.silence(&config.watches);
-            silence.map_err(|why| ConfigError::Silence { silence: number, why }.at_entry(text, 0))
-        });
-        let silences = silences.collect::<Result<_, _>>()?;
-        let repeat = file.repeat.map(|repeat| repeat.0);
-        if repeat.is_some_and(|repeat| !REPEATS.contains(&repeat)) {
-            return Err(ConfigError::Repeat.at_entry(text, 0));
-        }
-        let max_store_bytes = file.store_size.map(|size| size.0);
-        Ok(Config { max_store_bytes, push, probe, silences, repeat, ..config })
-    }
-
     /// Watches URLs with the settings of one case, and the same alarms for each.
     ///
     /// # Errors
@@ -316,41 +232,10 @@ impl Config {
     }
 }
 
-/// An error about an unknown key, which names the keys of a case, with those of an entry before them.
-fn with_entry_keys(error: ConfigError) -> ConfigError {
-    let ConfigError::Toml(text) = error else { return error };
-    const KNOWN: &str = ", expected one of ";
-    let keys = ENTRY_KEYS.iter().filter(|key| !key.contains('_')).map(|key| format!("`{key}`, "));
-    ConfigError::Toml(match text.contains("unknown field") {
-        true => text.replacen(KNOWN, &format!("{KNOWN}{}", keys.collect::<String>()), 1),
-        false => text,
-    })
-}
-
 /// An entry in messages: its name, or else its number.
 fn label(name: Option<&str>, number: usize) -> String {
     let name = name.filter(|name| is_valid_name(name));
     name.map_or_else(|| number.to_string(), |name| format!("'{name}'"))
-}
-
-/// An error of the parser that names the watch after the line.
-fn in_watch(error: ConfigError, watch: &str) -> ConfigError {
-    match error {
-        ConfigError::Toml(text) => ConfigError::Toml(match text.split_once(": ") {
-            Some((line, what)) if line.starts_with("line ") => format!("{line}: watch {watch}: {what}"),
-            _ => format!("watch {watch}: {text}"),
-        }),
-        other => other,
-    }
-}
-
-/// The tables of a value: of a table itself, or of a list of tables.
-fn tables(value: Spanned<DeValue<'_>>) -> Vec<DeTable<'_>> {
-    match value.into_inner() {
-        DeValue::Table(table) => vec![table],
-        DeValue::Array(values) => values.into_iter().flat_map(tables).collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// The alarms of an entry, and its quiet hours.

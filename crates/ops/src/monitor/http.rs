@@ -30,7 +30,7 @@ use super::access::{Access, RequestRefusal};
 use super::metrics::MetricsFormat;
 use super::probe::time_limit;
 use super::prober::{CancelOnDrop, ProbeReport};
-use super::site::{EVENTS_PATH, Lookup, PROBE_PATH, Page, Site};
+use super::site::{EVENTS_PATH, Lookup, PROBE_PATH, Page, RELOAD_PATH, Site};
 
 /// A longer head of a request is refused.
 const MAX_HEAD_BYTES: usize = 8192;
@@ -241,6 +241,9 @@ impl Client {
         let (request, _) = request.into_parts();
         let checked = self.server.check(&request.headers, request.uri.host(), &request.method);
         let response = match checked {
+            Err(RequestRefusal::MethodNotAllowed) if request.uri.path() == RELOAD_PATH => {
+                self.server.reload(&request.method, &request.headers).map(page_response)
+            }
             Ok(()) if request.uri.path() == EVENTS_PATH => self.stream_events(),
             Ok(()) if request.uri.path() == PROBE_PATH => self
                 .server
@@ -303,6 +306,21 @@ impl SiteServerState {
 }
 
 impl SiteServerState {
+    /// Has the file read again. Only a program with the token may: a page of another site cannot send it as `Bearer`.
+    fn reload(&self, method: &Method, headers: &HeaderMap) -> Result<Page, RequestRefusal> {
+        let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let is_program = authorization.is_some_and(|value| value.to_ascii_lowercase().starts_with("bearer "));
+        match (method == Method::POST, self.access.has_token() && is_program) {
+            (false, _) => Err(RequestRefusal::MethodNotAllowed),
+            (true, false) => Err(RequestRefusal::Unauthorized),
+            (true, true) if self.site.reload() => Ok(Page::new(
+                "text/plain",
+                "the file is read again: the log and the metrics have the result\n",
+            )),
+            (true, true) => Err(RequestRefusal::NotFound),
+        }
+    }
+
     /// Probes a target, for as long as the client waits.
     async fn probe(&self, query: &str, headers: &HeaderMap) -> Result<Page, RequestRefusal> {
         let probe = self.site.prober().prepare(query)?;

@@ -17,6 +17,7 @@ use super::black_box::{BlackBox, DocumentCompressor};
 use super::calendar::ClockChange;
 use super::condition::Condition;
 use super::config::{Config, Watch, WatchSchedule};
+use super::health::LinkHealth;
 use super::level::{LevelShift, LevelWatch};
 use super::live_probes::ProbeResult;
 use super::notice::{AlarmExplanation, Notice, NoticeKind};
@@ -213,6 +214,17 @@ impl WatchState {
             lost_in_row: 0,
             known_probes: 0,
             black_box: BlackBox::default(),
+        }
+    }
+
+    /// Whether it needs attention. An outage outranks everything.
+    pub fn health(&self) -> LinkHealth {
+        let has_alarm = self.alerts.iter().any(Alert::is_raised) || self.missed.is_on();
+        match self.is_up {
+            Some(false) => LinkHealth::Down,
+            _ if has_alarm => LinkHealth::Alarm,
+            Some(true) => LinkHealth::Up,
+            None => LinkHealth::Unknown,
         }
     }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::alert::Alert;
 use super::columns::{Column, HistorySpan, LatestColumns, SPANS, p99_ns};
+use super::health::LinkHealth;
 use super::ledger::{MonitorEvent, WatchState};
 
 /// Events that are shown.
@@ -23,64 +23,6 @@ const MINUTE: i64 = 60;
 
 /// The spans that are in memory: ten minutes of slices and an hour of minutes.
 const IN_MEMORY: [&HistorySpan; 2] = [&SPANS[0], &SPANS[1]];
-
-/// Whether a link needs attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LinkHealth {
-    /// The last probes have no reply, or the last test failed.
-    Down,
-    /// An alarm is on.
-    Alarm,
-    /// Replies.
-    Up,
-    /// Nothing was measured yet.
-    Unknown,
-}
-
-impl LinkHealth {
-    /// The state of a watched link. An outage outranks everything.
-    pub fn of(state: &WatchState) -> LinkHealth {
-        let has_alarm = state.alerts.iter().any(Alert::is_raised) || state.missed.is_on();
-        match state.is_up {
-            Some(false) => LinkHealth::Down,
-            _ if has_alarm => LinkHealth::Alarm,
-            Some(true) => LinkHealth::Up,
-            None => LinkHealth::Unknown,
-        }
-    }
-
-    /// How much it matters to people.
-    pub fn severity(self) -> Severity {
-        match self {
-            LinkHealth::Down => Severity::Critical,
-            LinkHealth::Alarm => Severity::Warning,
-            LinkHealth::Up | LinkHealth::Unknown => Severity::Ok,
-        }
-    }
-
-    /// It, for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            LinkHealth::Alarm => "ALARM",
-            LinkHealth::Down => "DOWN",
-            LinkHealth::Up => "up",
-            LinkHealth::Unknown => "–",
-        }
-    }
-}
-
-/// How much the state of a link matters to people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// It works as it should, or nothing is known.
-    Ok,
-    /// An alarm is on.
-    Warning,
-    /// It is down.
-    Critical,
-}
 
 /// One link at one time. Times are those of the last minute, in ns; infinite (`null`) if the percentile is a lost probe.
 #[derive(Debug, Clone, Serialize)]
@@ -253,7 +195,7 @@ fn link_view(state: &WatchState, minutes: &VecDeque<Column>) -> LinkView {
         endpoint: state.endpoint.clone(),
         protocol: state.protocol.clone(),
         workload: state.workload.clone(),
-        state: LinkHealth::of(state),
+        state: state.health(),
         failure: state.failure.clone(),
         alarms: state
             .alerts

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::health::{LinkHealth, Severity};
 use super::level::LevelShift;
-use super::live::{LinkHealth, Severity};
 use linkgauge_analysis::explain::live::{CauseVerdict, Explanation};
 use linkgauge_model::run::TOOL;
 use linkgauge_model::sample::Window;

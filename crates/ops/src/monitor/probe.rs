@@ -13,6 +13,9 @@ use linkgauge_model::plan::CaseSpec;
 /// Probes at the same time, unless the file says otherwise.
 pub(crate) const DEFAULT_CONCURRENT: usize = 64;
 
+/// Requests of a probe at most.
+pub(crate) const MAX_SAMPLES: u64 = 10_000;
+
 /// The time for a probe whose client states no limit, and the longest one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 const MAX_LIMIT: Duration = Duration::from_secs(50);
@@ -114,17 +117,17 @@ fn decode(value: &str) -> Option<String> {
 }
 
 impl ProbeSettings {
-    /// The module and the endpoint of a request, if it is allowed. A file with one module needs no name of it.
-    pub(crate) fn check(&self, request: &ProbeRequest) -> Result<(&ProbeModule, Endpoint), RequestRefusal> {
+    /// The name of the module and the endpoint of a request, if it is allowed. A file with one module needs no name of it.
+    pub(crate) fn check(&self, request: &ProbeRequest) -> Result<(&str, Endpoint), RequestRefusal> {
         let module = match (request.module.as_str(), self.modules.len()) {
-            ("", 1) => self.modules.values().next(),
-            (name, _) => self.modules.get(name),
+            ("", 1) => self.modules.iter().next(),
+            (name, _) => self.modules.get_key_value(name),
         };
-        let module = module.ok_or(RequestRefusal::UnknownModule)?;
+        let (name, module) = module.ok_or(RequestRefusal::UnknownModule)?;
         let endpoint = module.endpoint(&request.target).ok_or(RequestRefusal::BadTarget)?;
         let (host, _) = endpoint.host_port().map_err(|_| RequestRefusal::BadTarget)?;
         match self.allowed.iter().any(|allowed| allowed.has(host)) {
-            true => Ok((module, endpoint)),
+            true => Ok((name, endpoint)),
             false => Err(RequestRefusal::TargetNotAllowed),
         }
     }
@@ -138,18 +141,21 @@ impl ProbeModule {
 
     /// A target as a URL of this module. `None` if it is none, has another scheme, or options, which only the file may set.
     pub fn endpoint(&self, target: &str) -> Option<Endpoint> {
-        let text = match target.contains("://") {
-            true => target.to_owned(),
-            // An address of IPv6 without port needs no brackets.
-            false => match target.parse::<std::net::Ipv6Addr>() {
-                Ok(address) => format!("{}://[{address}]", self.scheme),
-                Err(_) => format!("{}://{target}", self.scheme),
-            },
-        };
+        let text = target_url(&self.scheme, target);
         let endpoint: Endpoint = text.parse().ok()?;
         let is_plain = endpoint.scheme() == self.scheme && endpoint.options().next().is_none();
         let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
         (is_plain && is_printable && !text.contains('?')).then_some(endpoint)
+    }
+}
+
+/// A target as a URL: with the scheme, if it has none.
+pub(crate) fn target_url(scheme: &str, target: &str) -> String {
+    // An address of IPv6 without port needs no brackets.
+    match (target.contains("://"), target.parse::<std::net::Ipv6Addr>()) {
+        (true, _) => target.to_owned(),
+        (false, Ok(address)) => format!("{scheme}://[{address}]"),
+        (false, Err(_)) => format!("{scheme}://{target}"),
     }
 }
 

@@ -4,6 +4,7 @@
 //! so that percentiles over any time can be computed; the number of targets that are remembered is limited.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use super::access::RequestRefusal;
 use super::families::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot};
-use super::probe::{ProbeModule, ProbeRequest, ProbeSettings};
+use super::probe::{MAX_SAMPLES, ProbeModule, ProbeRequest, ProbeSettings};
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{self, RunContext};
 use linkgauge_model::clock::{Clock, Time};
@@ -19,9 +20,6 @@ use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{OneOrMany, Plan};
 use linkgauge_model::run::Run;
 use linkgauge_model::sample::{RawFile, Window, WindowCounts};
-
-/// Samples of a probe at most.
-pub(super) const MAX_SAMPLES: u64 = 10_000;
 
 /// Targets whose sums are remembered. Of more, those that were asked for longest ago are forgotten.
 const MAX_TARGETS: usize = 2_000;
@@ -35,17 +33,17 @@ pub struct Prober {
     settings: Mutex<Option<Arc<ProbeSettings>>>,
     token: Mutex<Option<String>>,
     running: AtomicUsize,
-    totals: Mutex<Totals>,
+    sums: Mutex<TargetSums>,
 }
 
 /// The sums of all probes of a target, by module and target.
 #[derive(Debug, Default)]
-struct Totals {
+struct TargetSums {
     of_target: BTreeMap<(String, String), (u64, Window)>,
     asked: u64,
 }
 
-impl Totals {
+impl TargetSums {
     /// Adds the probes of one request, and returns all.
     fn add(&mut self, key: (String, String), probes: &Window) -> Window {
         self.asked += 1;
@@ -92,13 +90,15 @@ impl Prober {
     /// Checks a request, and takes one of the places.
     pub(super) fn prepare(self: &Arc<Prober>, query: &str) -> Result<ReadyProbe, RequestRefusal> {
         let settings = locked(&self.settings).clone().ok_or(RequestRefusal::NotFound)?;
-        let request = ProbeRequest::parse(query)?;
-        let (module, endpoint) = settings.check(&request)?;
+        let mut request = ProbeRequest::parse(query)?;
+        let (name, endpoint) = settings.check(&request)?;
+        let module = settings.modules[name].clone();
+        request.module = name.to_owned();
         let place = ProbePlace(self.clone());
         if self.running.fetch_add(1, SeqCst) >= settings.concurrent {
             return Err(RequestRefusal::Busy);
         }
-        Ok(ReadyProbe { module: module.clone(), request, endpoint, place })
+        Ok(ReadyProbe { module, request, endpoint, place })
     }
 }
 
@@ -127,7 +127,7 @@ impl ReadyProbe {
         found.duration = dialer.now().since(began);
         let prober = &self.place.0;
         let key = (self.request.module.clone(), self.endpoint.as_str().to_owned());
-        let sum = locked(&prober.totals).add(key, &found.probes);
+        let sum = locked(&prober.sums).add(key, &found.probes);
         let families = families(&found, sum);
         let text = self.request.is_debug.then(|| self.describe(&found));
         ProbeReport { snapshot: Arc::new(Snapshot { families }), text }
@@ -137,10 +137,11 @@ impl ReadyProbe {
         let began = dialer.now();
         let resolved = match self.resolve(&dialer) {
             Ok(resolved) => resolved,
-            Err(reason) => {
+            Err(error) => {
                 let requests = self.module.requests();
                 let counts = WindowCounts { due: requests, lost: requests, ..WindowCounts::default() };
                 found.probes = Window::new(counts);
+                let reason = format!("{}: its address is unknown: {error}", self.endpoint);
                 return found.failure = Some(("not_found".to_owned(), reason));
             }
         };
@@ -177,13 +178,12 @@ impl ReadyProbe {
     }
 
     /// The addresses of the target. They are given to the dialer, so that the time of the resolver is that of this phase.
-    fn resolve(&self, dialer: &Dialer) -> Result<Vec<IpAddr>, String> {
+    fn resolve(&self, dialer: &Dialer) -> io::Result<Vec<IpAddr>> {
         let Ok((host, _)) = self.endpoint.host_port() else { return Ok(Vec::new()) };
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let resolved = dialer.hosts.resolve(host, 1, Time(0));
-        let resolved = resolved.map_err(|error| format!("{host}: its address is unknown: {error}"))?;
+        let resolved = dialer.hosts.resolve(host, 1, Time(0))?;
         let addresses: Vec<IpAddr> = resolved.iter().map(|address| address.ip()).collect();
         dialer.hosts.insert(host, addresses.clone());
         Ok(addresses)
@@ -256,71 +256,89 @@ impl ProbeReport {
     }
 }
 
+/// Without samples the encodings leave it out.
+fn gauge(name: &'static str, help: &'static str, samples: Vec<MetricSample>) -> MetricFamily {
+    MetricFamily { name, help, kind: FamilyKind::Gauge, samples }
+}
+
+fn number(label: Option<MetricLabel>, value: f64) -> MetricSample {
+    MetricSample::new(&Arc::default(), label, MetricValue::Number(value))
+}
+
+fn count(label: Option<MetricLabel>, count: u64) -> MetricSample {
+    MetricSample::new(&Arc::default(), label, MetricValue::Count(count))
+}
+
 fn families(found: &Found, sum: Window) -> Vec<MetricFamily> {
-    let none: Arc<[MetricLabel]> = Arc::default();
-    let whole = |value| MetricSample::new(&none, None, MetricValue::Count(value));
-    let number =
-        |label: Option<MetricLabel>, value: f64| MetricSample::new(&none, label, MetricValue::Number(value));
-    let seconds = |time: Duration| time.as_secs_f64();
-    let gauge = |name, help, samples: Vec<MetricSample>| MetricFamily {
-        name,
-        help,
-        kind: FamilyKind::Gauge,
-        samples,
-    };
-    let plain = |value: Option<f64>| value.map(|value| number(None, value)).into_iter().collect::<Vec<_>>();
+    let version = found.address.map(|address| if address.to_canonical().is_ipv4() { 4 } else { 6 });
+    let resolve = found.phases[0].unwrap_or_default();
     let phases = ["resolve", "open", "requests"].into_iter().zip(found.phases);
-    let phases =
-        phases.filter_map(|(phase, time)| Some(number(Some(("phase", phase.to_owned())), seconds(time?))));
+    let phases = phases
+        .filter_map(|(phase, time)| Some(number(Some(("phase", phase.to_owned())), time?.as_secs_f64())));
     let percentiles = PERCENTILES.into_iter().filter_map(|percentile| {
         let time = found.probes.quantile_with_losses_ns(percentile / 100.0)?;
         Some(number(Some(("percentile", percentile.to_string())), time / 1e9))
     });
-    let failure = found.failure.iter().map(|(kind, _)| number(Some(("kind", kind.clone())), 1.0));
-    let version = found.address.map(|address| whole(if address.to_canonical().is_ipv4() { 4 } else { 6 }));
-    let count = |result: &str, count| {
-        MetricSample::new(&none, Some(("result", result.to_owned())), MetricValue::Count(count))
-    };
-    let mut families = vec![
-        gauge(
+    let failure = found.failure.iter().map(|(kind, _)| count(Some(("kind", kind.clone())), 1));
+    let of_probe = [
+        (
             "probe_success",
             "1 if the target replied, without a failure, and met each threshold",
-            vec![whole(found.is_success.into())],
+            vec![count(None, found.is_success.into())],
         ),
-        gauge("probe_duration_seconds", "Time of the whole probe", plain(Some(seconds(found.duration)))),
-        gauge(
+        (
+            "probe_duration_seconds",
+            "Time of the whole probe",
+            vec![number(None, found.duration.as_secs_f64())],
+        ),
+        (
             "probe_dns_lookup_time_seconds",
             "Time until the name was resolved",
-            plain(Some(found.phases[0].map_or(0.0, seconds))),
+            vec![number(None, resolve.as_secs_f64())],
         ),
-        gauge("probe_ip_protocol", "4 or 6, by the address", version.into_iter().collect()),
-        gauge(
+        (
+            "probe_ip_protocol",
+            "4 or 6, by the address",
+            version.map(|version| count(None, version)).into_iter().collect(),
+        ),
+        (
             "linkgauge_probe_phase_seconds",
             "Time of each phase: the name is resolved, the link opened, the requests replied",
             phases.collect(),
         ),
-        gauge(
+        (
             "linkgauge_probe_percentile_seconds",
             "Percentile of the requests of this probe; infinite if it is a lost one",
             percentiles.collect(),
         ),
-        gauge("linkgauge_probe_failure", "1 for the kind of the failure", failure.collect()),
+        ("linkgauge_probe_failure", "1 for the kind of the failure", failure.collect()),
     ];
-    if sum.counts.due > 0 {
-        families.push(MetricFamily {
+    let of_probe = of_probe.into_iter().map(|(name, help, samples)| gauge(name, help, samples));
+    of_probe.chain(sums(sum)).collect()
+}
+
+/// What is known of all probes of a target.
+fn sums(sum: Window) -> Vec<MetricFamily> {
+    if sum.counts.due == 0 {
+        return Vec::new();
+    }
+    let result = |result: &str| Some(("result", result.to_owned()));
+    let requests = vec![count(result("replied"), sum.replies()), count(result("lost"), sum.counts.lost)];
+    let times = MetricSample::new(&Arc::default(), None, MetricValue::Times(Arc::new(sum)));
+    vec![
+        MetricFamily {
             name: "linkgauge_probe_requests",
             help: "Requests of all probes of this target by their result, since the start of the monitor",
             kind: FamilyKind::Counter,
-            samples: vec![count("replied", sum.replies()), count("lost", sum.counts.lost)],
-        });
-        families.push(MetricFamily {
+            samples: requests,
+        },
+        MetricFamily {
             name: "linkgauge_probe_latency_seconds",
             help: "Round-trip time of the requests of all probes of this target, since the start of the monitor",
             kind: FamilyKind::Histogram,
-            samples: vec![MetricSample::new(&none, None, MetricValue::Times(Arc::new(sum)))],
-        });
-    }
-    families
+            samples: vec![times],
+        },
+    ]
 }
 
 /// Sets the flag when it is dropped, as with a client that has left.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
@@ -27,6 +28,9 @@ use linkgauge_store::{Filter, Store, StoreError};
 
 /// The path of the stream of events.
 pub(crate) const EVENTS_PATH: &str = "/events";
+
+/// The path at which a client has the file read again.
+pub(crate) const RELOAD_PATH: &str = "/-/reload";
 
 /// The path of probes on request.
 pub(crate) const PROBE_PATH: &str = "/probe";
@@ -125,6 +129,8 @@ pub struct Site {
     store: Mutex<Option<PathBuf>>,
     render_run: RunRenderer,
     prober: Arc<Prober>,
+    /// Set by a client to have the file read again.
+    reload: Mutex<Option<Arc<AtomicBool>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -178,8 +184,9 @@ impl Site {
     pub fn of_metrics() -> Site {
         let live = Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH));
         let metrics = Mutex::new(Arc::new(Snapshot::of_families([])));
-        let (ready, store, prober) = Default::default();
-        let site = Site { live, ready, events: None, metrics, store, render_run: Box::new(|_| None), prober };
+        let (ready, store, prober, reload) = Default::default();
+        let render_run: RunRenderer = Box::new(|_| None);
+        let site = Site { live, ready, events: None, metrics, store, render_run, prober, reload };
         site.set("/healthz", "text/plain", "ok\n".to_owned());
         site
     }
@@ -199,6 +206,16 @@ impl Site {
         let Some(events) = &self.events else { return };
         let json = serde_json::to_string(overview).unwrap_or_default();
         events.send_replace(format!("retry: {RETRY_MS}\ndata: {json}\n\n").into());
+    }
+
+    /// What a client with the token sets to have the file read again.
+    pub fn set_reload(&self, flag: Arc<AtomicBool>) {
+        *locked(&self.reload) = Some(flag);
+    }
+
+    /// Has the file read again. False: there is none.
+    pub(crate) fn reload(&self) -> bool {
+        locked(&self.reload).as_ref().inspect(|flag| flag.store(true, Relaxed)).is_some()
     }
 
     /// Performs probes on request.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT, check_http_url};
+use super::super::calendar::InvalidQuietHours;
 use super::super::push::{DEFAULT_PUSH_INTERVAL, Push};
 use super::super::silence::Silence;
 use super::Watch;
@@ -67,6 +68,23 @@ impl PushEntry {
     }
 }
 
+/// Why a silence cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SilenceError {
+    /// A time without its offset.
+    #[error("{0} is no moment: write it with its offset, like 2026-12-24T18:00:00+01:00")]
+    Moment(String),
+    /// Its end is before its begin.
+    #[error("it ends before it begins: swap 'from' and 'until'")]
+    Order,
+    /// Its hours cannot be read.
+    #[error(transparent)]
+    Hours(InvalidQuietHours),
+    /// It is about nothing.
+    #[error("no watch is named '{0}': write its name, with * for any text")]
+    NoWatch(String),
+}
+
 /// A silence of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,23 +97,22 @@ pub(super) struct SilenceEntry {
 }
 
 impl SilenceEntry {
-    pub fn silence(self, watches: &[Watch]) -> Result<Silence, String> {
+    /// The silence; it is about one of these watches, unless further ones can be discovered.
+    pub fn silence(self, watches: &[Watch], has_all: bool) -> Result<Silence, SilenceError> {
         let moment = |time: toml::value::Datetime| {
             let text = time.to_string();
-            text.parse::<Timestamp>().map_err(|_| {
-                format!("{text} is no moment: write it with its offset, like 2026-12-24T18:00:00+01:00")
-            })
+            text.parse::<Timestamp>().map_err(|_| SilenceError::Moment(text))
         };
         let (from, until) = (self.from.map(moment).transpose()?, self.until.map(moment).transpose()?);
         if from.zip(until).is_some_and(|(from, until)| from >= until) {
-            return Err("it ends before it begins: exchange 'from' and 'until'".to_owned());
+            return Err(SilenceError::Order);
         }
         let hours = self.hours.iter().map(|hours| hours.parse()).collect::<Result<_, _>>();
-        let hours = hours.map_err(|error: super::super::calendar::InvalidQuietHours| error.to_string())?;
+        let hours = hours.map_err(SilenceError::Hours)?;
         let link = self.link.unwrap_or_else(|| "*".to_owned());
         let silence = Silence { link, from, until, hours };
-        if !watches.iter().any(|watch| silence.is_about(&watch.name)) {
-            return Err(format!("no watch is named '{}': write its name, with * for any text", silence.link));
+        if has_all && !watches.iter().any(|watch| silence.is_about(&watch.name)) {
+            return Err(SilenceError::NoWatch(silence.link));
         }
         Ok(silence)
     }

@@ -1,5 +1,9 @@
 //! What is wrong with a file or a list of URLs, and in which line.
 
+use std::path::PathBuf;
+
+use super::actions::SilenceError;
+use super::discovery::FileError;
 use super::{MAX_WATCHES, MIN_STORE_BYTES};
 use crate::monitor::alert::InvalidRule;
 use crate::monitor::calendar::InvalidQuietHours;
@@ -61,12 +65,28 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// A silence is about nothing.
-    #[error("silence {silence}: {why}")]
+    #[error("silence {silence}: {error}")]
     Silence {
         /// Number of the entry, from 1.
         silence: usize,
         /// What is wrong, and what to try.
-        why: String,
+        error: SilenceError,
+    },
+    /// An included file or a file of targets cannot be used.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: FileError,
+    },
+    /// The content of an included file or of a file of targets is wrong.
+    #[error("{}: {error}", .path.display())]
+    Included {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong in it.
+        error: Box<ConfigError>,
     },
     /// Probes on request are not possible.
     #[error("{place}: {why}")]
@@ -76,7 +96,7 @@ pub enum ConfigError {
         /// What is wrong, and what to try.
         why: String,
     },
-    /// Messages cannot be repeated so often.
+    /// Messages cannot be repeated after this time.
     #[error("a message cannot be repeated after this time: use 1min to 366d")]
     Repeat,
     /// Two watches have one name.
@@ -122,11 +142,21 @@ impl ConfigError {
             ConfigError::Repeat => toml_text::line_of(text, &["repeat"]),
             ConfigError::Push { .. } => toml_text::line_of(text, &["push"]),
             ConfigError::StoreSize(_) => toml_text::line_of(text, &["store-size"]),
+            ConfigError::File { .. } | ConfigError::Included { .. } => of_watch(Some("file_sd")),
             ConfigError::Toml(_)
             | ConfigError::Count(_)
             | ConfigError::Probe { .. }
             | ConfigError::At { .. } => None,
         };
+        self.at(line)
+    }
+
+    /// The same with the line of a key in the text.
+    pub(super) fn at_key(self, text: &str, key: &str) -> ConfigError {
+        self.at(toml_text::line_of(text, &[key]))
+    }
+
+    fn at(self, line: Option<usize>) -> ConfigError {
         match line {
             Some(line) => ConfigError::At { line, error: Box::new(self) },
             None => self,

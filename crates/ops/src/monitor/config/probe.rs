@@ -7,8 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::probe::{AllowedTarget, DEFAULT_CONCURRENT, ProbeModule, ProbeSettings};
-use super::super::prober::MAX_SAMPLES;
+use super::super::probe::{AllowedTarget, DEFAULT_CONCURRENT, MAX_SAMPLES, ProbeModule, ProbeSettings};
 use super::ConfigError;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::{connect, latency};
@@ -39,13 +38,7 @@ pub(super) fn settings(
     modules: Option<Spanned<DeValue>>,
     text: &str,
 ) -> Result<Option<ProbeSettings>, ConfigError> {
-    let located = |path: &[&str], why: String| {
-        let error = ConfigError::Probe { place: path.join("."), why };
-        match toml_text::line_of(text, path) {
-            Some(line) => ConfigError::At { line, error: Box::new(error) },
-            None => error,
-        }
-    };
+    let located = |path: &[&str], why: String| located(text, path, why);
     let tables = match modules.map(Spanned::into_inner) {
         Some(DeValue::Table(tables)) => tables,
         Some(_) => return Err(located(&["module"], "write each module as [module.NAME]".to_owned())),
@@ -60,19 +53,7 @@ pub(super) fn settings(
             )),
         };
     };
-    let mut named = BTreeMap::new();
-    for (name, table) in tables {
-        let name = name.into_inner().into_owned();
-        let of_module = |error: ConfigError| match error {
-            ConfigError::Toml(why) => ConfigError::Toml(why),
-            other => located(&["module", &name], other.to_string()),
-        };
-        let DeValue::Table(table) = table.into_inner() else {
-            return Err(located(&["module", &name], "write it as [module.NAME]".to_owned()));
-        };
-        let module = module(table, text).map_err(of_module)?;
-        named.insert(name, module);
-    }
+    let named = named_modules(tables, text)?;
     if named.is_empty() {
         return Err(located(
             &["probe"],
@@ -94,6 +75,32 @@ pub(super) fn settings(
         return Err(located(&["probe", "concurrent"], why));
     }
     Ok(Some(ProbeSettings { modules: named, allowed, concurrent }))
+}
+
+/// An error about a table or a key, with its line.
+fn located(text: &str, path: &[&str], why: String) -> ConfigError {
+    let error = ConfigError::Probe { place: path.join("."), why };
+    match toml_text::line_of(text, path) {
+        Some(line) => ConfigError::At { line, error: Box::new(error) },
+        None => error,
+    }
+}
+
+fn named_modules(tables: DeTable, text: &str) -> Result<BTreeMap<String, ProbeModule>, ConfigError> {
+    let mut named = BTreeMap::new();
+    for (name, table) in tables {
+        let name = name.into_inner().into_owned();
+        let of_module = |error: ConfigError| match error {
+            ConfigError::Toml(why) => ConfigError::Toml(why),
+            other => located(text, &["module", &name], other.to_string()),
+        };
+        let DeValue::Table(table) = table.into_inner() else {
+            return Err(located(text, &["module", &name], "write it as [module.NAME]".to_owned()));
+        };
+        let module = module(table, text).map_err(of_module)?;
+        named.insert(name, module);
+    }
+    Ok(named)
 }
 
 fn module(mut table: DeTable, text: &str) -> Result<ProbeModule, ConfigError> {

@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::alert::{Alert, Transition};
 use super::super::condition::{Condition, ConditionDetails, ConditionMessage};
-use super::super::live::LinkHealth;
 use super::super::notice::{MinuteFigures, Notice, NoticeKind};
 use super::resume::{ALARM, CLEAR, DOWN, MET, MISSED, REASON, UP};
 use super::{Ledger, MonitorEvent, WatchState};
@@ -70,7 +69,7 @@ impl Ledger<'_> {
 
     pub(super) fn notice(&self, watch: usize, at: Timestamp, event: NoticeKind) -> Notice {
         let state = &self.states[watch];
-        let health = LinkHealth::of(state);
+        let health = state.health();
         Notice {
             watch,
             event,
