@@ -33,7 +33,13 @@ static COMMAND_GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Server and lab", &["serve", "agent", "lab"]),
-    ("Results", &["show", "history", "compare", "explain", "tag", "prune", "export", "import"]),
+    (
+        "Results",
+        &[
+            "show", "history", "compare", "explain", "tag", "prune", "export", "import", "windows", "backup",
+            "restore",
+        ],
+    ),
     ("Studies", &["reproduce"]),
     ("Setup", &["doctor", "completions", "man"]),
 ];
@@ -356,6 +362,16 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("export runs last 84181a", "two runs"),
         ],
     ),
+    (
+        "windows",
+        &[
+            ("windows > windows.csv", "the hours of all watched links"),
+            ("windows uplink --since 1d --length 1min", "a link, minute by minute"),
+            ("windows --incidents --since 30d", "outages, alarms and other changes"),
+        ],
+    ),
+    ("backup", &[("backup /backup/today.sqlite", "everything, also while a monitor runs")]),
+    ("restore", &[("restore /backup/today.sqlite", "add what the store does not have")]),
     (
         "import",
         &[

@@ -23,7 +23,7 @@ use super::help::{OUTPUT, TARGET};
 use super::output::{
     is_dash, print_data, print_json, print_message, print_text, terminal_options, write_file,
 };
-use super::store::{StoreFlags, short_id, warn_of_damaged_rows};
+use super::store::{StoreFlags, short_id, tag_of, warn_of_damaged_rows};
 
 /// Which saved runs.
 #[derive(Args, Clone)]
@@ -34,7 +34,7 @@ pub struct FilterFlags {
     /// Only runs of this machine
     #[arg(long, help_heading = TARGET, value_name = "NAME")]
     pub host: Option<String>,
-    /// Only runs with this tag
+    /// Only runs with this tag, or of the link of a monitor with this name
     #[arg(long, help_heading = TARGET, value_name = "NAME")]
     pub tag: Option<String>,
     /// Only runs with a case of this workload
@@ -47,7 +47,7 @@ impl FilterFlags {
         Filter {
             endpoint: self.endpoint.clone(),
             host: self.host.clone(),
-            tag: self.tag.clone(),
+            tag: self.tag.as_deref().map(tag_of),
             workload: self.workload.clone(),
             ..Filter::default()
         }

@@ -2,6 +2,7 @@
 
 mod ab;
 mod agent;
+mod backup;
 mod compare;
 mod completions;
 mod connect;
@@ -39,6 +40,7 @@ mod store;
 mod tag;
 mod throughput;
 mod usage;
+mod windows;
 
 use std::panic;
 use std::process::ExitCode;
@@ -114,6 +116,9 @@ enum Command {
     Ab(ab::Flags),
     Export(export::Flags),
     Import(import::Flags),
+    Windows(windows::Flags),
+    Backup(backup::Flags),
+    Restore(backup::RestoreFlags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
@@ -238,6 +243,9 @@ pub fn main() -> ExitCode {
         Command::Prune(flags) => prune::run(flags),
         Command::Export(flags) => export::run(flags),
         Command::Import(flags) => import::run(flags),
+        Command::Windows(flags) => windows::run(flags),
+        Command::Backup(flags) => backup::run(flags),
+        Command::Restore(flags) => backup::restore(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::RestoreSettings(flags) => device_changes::run(flags),
         Command::Completions(flags) => completions::run(flags, definition()),

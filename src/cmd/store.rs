@@ -70,6 +70,11 @@ pub fn parse_tag(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
+/// A tag as users name it. Runs of a monitor have the names of their links as tags, without spaces and the like.
+pub fn tag_of(name: &str) -> String {
+    linkgauge::monitor::tag(name)
+}
+
 /// Path of the store. `None`: runs are not saved.
 fn store_path(given: Option<&Path>) -> Result<Option<PathBuf>> {
     if let Some(path) = given {
@@ -95,6 +100,14 @@ impl StoreFlags {
     /// The store that a measuring command saves to.
     pub fn of(save: &SaveFlags) -> StoreFlags {
         StoreFlags { store: save.store.clone() }
+    }
+
+    /// Opens the store, which is created if it does not exist.
+    pub fn create(&self) -> Result<Store> {
+        let flags = SaveFlags { store: self.store.clone(), ..SaveFlags::default() };
+        flags
+            .open()?
+            .ok_or_else(|| anyhow!("{STORE_VARIABLE} is empty, so nothing is saved. Use --store FILE"))
     }
 
     /// Opens the store, which must exist.
@@ -284,7 +297,7 @@ pub fn load_runs(named: &str, store: &StoreFlags) -> Result<Vec<Run>> {
 
 /// The ids of the runs with a tag (`tag:NAME`, or the name alone), or else of the run with this id.
 fn find_ids(store: &Store, named: &str) -> Result<Vec<String>, StoreError> {
-    match store.ids_with_tag(named.strip_prefix("tag:").unwrap_or(named)) {
+    match store.ids_with_tag(&tag_of(named.strip_prefix("tag:").unwrap_or(named))) {
         Err(StoreError::UnknownTag(_)) if !named.starts_with("tag:") => Ok(vec![store.resolve_id(named)?]),
         found => found,
     }

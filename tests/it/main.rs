@@ -55,6 +55,7 @@ mod monitor_files;
 mod monitor_month;
 mod monitor_probe;
 mod monitor_screen;
+mod monitor_store;
 mod natural;
 mod netio;
 mod netio_datagrams;

@@ -7,6 +7,7 @@
 //! file at rest, and a store on a read-only disk can be read. If a process is killed, the file has the old state or
 //! the whole run.
 
+mod backup;
 mod companions;
 mod search;
 mod windows;
@@ -26,9 +27,10 @@ use linkgauge_model::run::{Run, RunError, is_valid_id, quote_id};
 
 pub mod document;
 
+pub use backup::StoreContents;
 pub use companions::{PlantedFile, check_companions};
 pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
-pub use windows::{Incident, SeriesNumber, StoredWindow, TIERS, Tier};
+pub use windows::{Incident, SeriesNumber, StoredSeries, StoredWindow, TIERS, Tier};
 
 /// Identifies the file as ours: "LGst".
 const APPLICATION_ID: i32 = 0x4c47_7374;

@@ -54,6 +54,9 @@ const CREATE_WINDOW_TABLES_SQL: &str = "
         corrupt INTEGER NOT NULL,
         down_ms INTEGER NOT NULL,
         times BLOB NOT NULL,
+        p50_ns REAL,
+        p99_ns REAL,
+        max_ns REAL,
         PRIMARY KEY (series, length, start)
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS incident (
@@ -65,6 +68,31 @@ const CREATE_WINDOW_TABLES_SQL: &str = "
     ) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS incident_of_kind ON incident (series, kind, at_us);
 ";
+
+/// Percentiles over all probes beside the times, for programs that read the tables; infinite if a percentile is a lost probe.
+pub(super) const FIGURE_COLUMNS: [&str; 3] = ["p50_ns", "p99_ns", "max_ns"];
+
+/// Creates the tables of windows, and columns that those of an earlier version lack.
+pub(super) fn create_window_tables(transaction: &Transaction) -> rusqlite::Result<()> {
+    transaction.execute_batch(CREATE_WINDOW_TABLES_SQL)?;
+    for column in FIGURE_COLUMNS {
+        if !transaction.column_exists(None, "window", column)? {
+            transaction.execute_batch(&format!("ALTER TABLE window ADD COLUMN {column} REAL"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A watched link in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSeries {
+    /// Its number.
+    pub number: SeriesNumber,
+    /// The name of the watch.
+    pub name: String,
+    /// The endpoint, as typed last.
+    pub endpoint: String,
+}
 
 /// A window of a series.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +108,7 @@ pub struct StoredWindow {
 pub struct Incident {
     /// When.
     pub at: Timestamp,
-    /// A word for programs: `alarm`, `clear`, `clock`, `explained`, `learnt`, `level`.
+    /// A word for programs: `down`, `up`, `alarm`, `clear` … (`docs/store.md`).
     pub kind: String,
     /// What happened, for people.
     pub text: String,
@@ -98,9 +126,7 @@ impl Store {
     /// The file cannot be written.
     pub fn series(&mut self, name: &str, endpoint: &str) -> Result<SeriesNumber, StoreError> {
         let transaction = self.begin_write("written")?;
-        transaction
-            .execute_batch(CREATE_WINDOW_TABLES_SQL)
-            .map_err(|error| self.store_error("written", error))?;
+        create_window_tables(&transaction).map_err(|error| self.store_error("written", error))?;
         let insert = "INSERT INTO series (name, endpoint) VALUES (?1, ?2)
             ON CONFLICT (name) DO UPDATE SET endpoint = ?2 RETURNING number";
         let number = transaction.query_row(insert, [name, endpoint], |row| row.get(0));
@@ -121,6 +147,30 @@ impl Store {
             let number = || self.connection.query_row(select, [name], |row| row.get(0)).optional();
             Ok(if has_series { number()?.map(SeriesNumber) } else { None })
         })
+    }
+
+    /// All series, by name.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn all_series(&self) -> Result<Vec<StoredSeries>, StoreError> {
+        let read = || {
+            if !self.connection.table_exists(None, "series")? {
+                return Ok(Vec::new());
+            }
+            let mut statement =
+                self.connection.prepare("SELECT number, name, endpoint FROM series ORDER BY name")?;
+            let rows = statement.query_map([], |row| {
+                Ok(StoredSeries {
+                    number: SeriesNumber(row.get(0)?),
+                    name: row.get(1)?,
+                    endpoint: row.get(2)?,
+                })
+            })?;
+            rows.collect()
+        };
+        self.retry_while_locked("read", read)
     }
 
     /// Adds windows to those of all tiers that contain the second at which they begin.
@@ -312,7 +362,10 @@ fn merge_row(transaction: &Transaction, key: WindowKey, window: &Window) -> rusq
         merged.merge(&stored);
     }
     let counts = merged.counts;
-    let insert = "INSERT OR REPLACE INTO window VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let insert = "INSERT OR REPLACE INTO window
+        (series, length, start, measured_ms, due, lost, corrupt, down_ms, times, p50_ns, p99_ns, max_ns)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    let quantile = |share| merged.quantile_with_losses_ns(share);
     transaction.prepare(insert)?.execute(params![
         series,
         length,
@@ -323,6 +376,9 @@ fn merge_row(transaction: &Transaction, key: WindowKey, window: &Window) -> rusq
         counts.corrupt as i64,
         counts.down_ms as i64,
         merged.encoded_times(),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(1.0),
     ])?;
     Ok(())
 }

@@ -174,7 +174,8 @@ mod tests {
             ("a.json", "", "is no list of targets"),
             ("a.yml", "- targets: a", "is no list of targets"),
             ("a.yml", &bomb, "has aliases"),
-            ("a.yml", &deep, "too many levels"),
+            ("a.yml", &deep, "is not YAML: recursion limit"),
+            ("a.yml", &"[".repeat(20), "too many levels"),
             ("a.yml", "- targets: [a", "is not YAML"),
             ("a.yml", "- {[a]: b}", "has aliases, tags or too many levels"),
         ] {
