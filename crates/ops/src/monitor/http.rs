@@ -250,7 +250,7 @@ impl Client {
                 .probe(request.uri.query().unwrap_or_default(), &request.headers)
                 .await
                 .map(page_response),
-            Ok(()) => self.server.page(&request.uri, &accepted(&request.headers)).await.map(page_response),
+            Ok(()) => self.server.page(&request.uri, &request.headers).await.map(page_response),
             Err(refusal) => Err(refusal),
         };
         response.unwrap_or_else(refusal_response)
@@ -287,19 +287,22 @@ impl SiteServerState {
         }
     }
 
-    async fn page(&self, uri: &Uri, accept: &str) -> Result<Page, RequestRefusal> {
+    async fn page(&self, uri: &Uri, headers: &HeaderMap) -> Result<Page, RequestRefusal> {
         if let Some(page) = self.site.ready(uri.path()) {
             return Ok(page);
         }
         let query = uri.query().unwrap_or_default();
-        let lookup = Lookup::parse(uri.path(), query, accept).ok_or(RequestRefusal::NotFound)?;
+        let accept = accepted(headers, header::ACCEPT);
+        let lookup = Lookup::parse(uri.path(), query, &accept).ok_or(RequestRefusal::NotFound)?;
         let permits = if matches!(lookup, Lookup::Metrics(_)) { &self.scrapes } else { &self.made };
         let permit = permits.clone().try_acquire_owned().map_err(|_| RequestRefusal::Busy)?;
         let site = self.site.clone();
+        let is_packed = accepts_gzip(headers);
         let make = move || {
             // Held until the page is made, even if its client has left.
             let _permit = permit;
-            site.make(&lookup)
+            let page = site.make(&lookup)?;
+            Ok(if is_packed { page.packed() } else { page })
         };
         tokio::task::spawn_blocking(make).await.unwrap_or(Err(RequestRefusal::Unreadable))
     }
@@ -338,7 +341,7 @@ impl SiteServerState {
             }
         };
         let report = report.unwrap_or_else(|| ProbeReport::overdue(limit));
-        let format = MetricsFormat::accepted(&accepted(headers));
+        let format = MetricsFormat::accepted(&accepted(headers, header::ACCEPT));
         Ok(match report.text {
             Some(mut text) => {
                 text.push_str(&String::from_utf8_lossy(&MetricsFormat::PlainText.render(&report.snapshot)));
@@ -349,9 +352,19 @@ impl SiteServerState {
     }
 }
 
+/// Whether a client reads content that is packed with gzip.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = accepted(headers, header::ACCEPT_ENCODING).to_ascii_lowercase();
+    accepted.split(',').any(|coding| {
+        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
+        let quality = quality.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f64>);
+        name.trim() == "gzip" && quality.is_ok_and(|quality| quality > 0.0)
+    })
+}
+
 /// What a client accepts, of all its headers of this name.
-fn accepted(headers: &HeaderMap) -> String {
-    let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+fn accepted(headers: &HeaderMap, name: header::HeaderName) -> String {
+    let ranges = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     ranges.collect::<Vec<_>>().join(",")
 }
 
@@ -423,7 +436,11 @@ impl Body for Content {
 
 fn page_response(page: Page) -> Response<Content> {
     let mut response = Response::new(Content::Whole(Some(page.body)));
-    add_headers(response.headers_mut(), page.media_type, &page.policy);
+    let headers = response.headers_mut();
+    add_headers(headers, page.media_type, &page.policy);
+    if page.is_packed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     response
 }
 
@@ -553,6 +570,29 @@ mod tests {
             let refused = request(&server, &format!("GET {path} HTTP/1.1\r\n\r\n"));
             assert!(refused.starts_with("HTTP/1.1 404 "), "{path}: {refused}");
         }
+    }
+
+    #[test]
+    fn metrics_are_packed_for_those_that_read_it() {
+        let live = Arc::new(Live::new("here".to_owned(), Timestamp::UNIX_EPOCH));
+        let site = Arc::new(Site::new(live, Box::new(|_| None)));
+        let samples = (0..100).map(|_| crate::monitor::families::tests::probed_state()).collect::<Vec<_>>();
+        site.set_metrics(crate::monitor::Snapshot::new(&samples, "here"));
+        let server = SiteServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
+        let bytes = |accepted: &str| {
+            let mut response = Vec::new();
+            let head = format!("GET /metrics HTTP/1.1\r\nAccept-Encoding: {accepted}\r\n\r\n");
+            send(&server, head.as_bytes()).read_to_end(&mut response).unwrap();
+            let end = response.windows(4).position(|part| part == b"\r\n\r\n").unwrap();
+            (String::from_utf8(response[..end].to_vec()).unwrap(), response[end + 4..].to_vec())
+        };
+        let (_, plain) = bytes("gzip;q=0, br");
+        let (head, packed) = bytes("deflate, gzip;q=0.5");
+        assert!(head.contains("content-encoding: gzip"), "{head}");
+        assert!(packed.len() * 10 < plain.len(), "{} of {}", packed.len(), plain.len());
+        let mut text = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut text).unwrap();
+        assert!(text == plain && plain.starts_with(b"# HELP"));
     }
 
     /// Reads until the text has arrived.

@@ -3,12 +3,15 @@
 //! What the live page shows is ready before a client asks. Metrics and what is read from the store are made on request.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hyper::body::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -57,14 +60,33 @@ pub struct Page {
     pub policy: Arc<str>,
     /// The content.
     pub body: Bytes,
+    /// The content is packed with gzip.
+    pub(crate) is_packed: bool,
 }
+
+/// A shorter content is sent as it is: its head is as long.
+const MIN_PACKED_BYTES: usize = 1024;
 
 /// The policy of what is no page of a browser.
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 impl Page {
     pub(crate) fn new(media_type: &'static str, body: impl Into<Bytes>) -> Page {
-        Page { media_type, policy: NOTHING.into(), body: body.into() }
+        Page { media_type, policy: NOTHING.into(), body: body.into(), is_packed: false }
+    }
+}
+
+impl Page {
+    /// The same, packed.
+    pub(crate) fn packed(self) -> Page {
+        if self.is_packed || self.body.len() < MIN_PACKED_BYTES {
+            return self;
+        }
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        match packer.write_all(&self.body).and_then(|()| packer.finish()) {
+            Ok(packed) => Page { body: packed.into(), is_packed: true, ..self },
+            Err(_) => self,
+        }
     }
 }
 
@@ -323,7 +345,7 @@ impl Site {
         let body = (self.render_run)(&run).ok_or(RequestRefusal::Unreadable)?;
         // The page itself names its only script.
         let policy = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'".into();
-        Ok(Page { media_type: HTML, policy, body: body.into() })
+        Ok(Page { media_type: HTML, policy, body: body.into(), is_packed: false })
     }
 }
 
@@ -360,7 +382,7 @@ fn live_page() -> Page {
         .replace("{spans}", &spans.join(" "))
         .replace("{style}", STYLE)
         .replace("{script}", SCRIPT);
-    Page { media_type: HTML, policy: policy.into(), body: body.into() }
+    Page { media_type: HTML, policy: policy.into(), body: body.into(), is_packed: false }
 }
 
 #[cfg(test)]
