@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use attempt::carry_out;
+use attempt::{MAX_FAILURE_CHARS, carry_out};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -90,6 +90,10 @@ pub enum AgentNotice {
     Measured(String),
     /// A test has none: which one, and why.
     Failed(String),
+    /// A test has none yet, and is tried again: which one, and why.
+    TriedAgain(String),
+    /// The hub does not allow the key of this agent what an agent of this name does.
+    ForeignKey(String),
     /// Results cannot be kept.
     Storage(String),
 }
@@ -105,6 +109,12 @@ impl std::fmt::Display for AgentNotice {
             AgentNotice::OrderRefused(why) => write!(formatter, "order refused: {why}"),
             AgentNotice::SlotRefused(why) => write!(formatter, "slot refused: {why}"),
             AgentNotice::Measured(what) => write!(formatter, "{what}: measured"),
+            AgentNotice::TriedAgain(what) => write!(formatter, "{what}. It is tried again"),
+            AgentNotice::ForeignKey(name) => write!(
+                formatter,
+                "the hub does not allow this key to act as '{name}': use the key (--seed) whose public key [fleet.keys] has for \
+                 '{name}', and the configuration of the server that 'linkgauge fleet apply' prints"
+            ),
             AgentNotice::Failed(what) | AgentNotice::Storage(what) => write!(formatter, "{what}"),
         }
     }
@@ -162,6 +172,8 @@ pub(crate) struct HubAgent<'a> {
     pub loads: AtomicUsize,
     pub(crate) probes: AtomicUsize,
     refused: AtomicU64,
+    failed: AtomicU64,
+    last_failure: Mutex<Option<String>>,
     notice: &'a (dyn Fn(&AgentNotice) + Sync),
 }
 
@@ -186,6 +198,8 @@ pub fn run_hub_agent(
         loads: AtomicUsize::new(0),
         probes: AtomicUsize::new(0),
         refused: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+        last_failure: Mutex::default(),
         name: options.name,
         policy: options.policy,
         fleet_key: options.fleet_key,
@@ -229,8 +243,14 @@ impl HubAgent<'_> {
     }
 
     pub(crate) fn report(&self, notice: &AgentNotice) {
-        if matches!(notice, AgentNotice::OrderRefused(_) | AgentNotice::SlotRefused(_)) {
-            self.refused.fetch_add(1, Relaxed);
+        let counted = match notice {
+            AgentNotice::OrderRefused(why) | AgentNotice::SlotRefused(why) => Some((&self.refused, why)),
+            AgentNotice::Failed(why) => Some((&self.failed, why)),
+            _ => None,
+        };
+        if let Some((count, why)) = counted {
+            count.fetch_add(1, Relaxed);
+            *lock(&self.last_failure) = Some(why.chars().take(MAX_FAILURE_CHARS).collect());
         }
         (self.notice)(notice);
     }
@@ -247,9 +267,11 @@ impl HubAgent<'_> {
 
     /// Looks at the list and reports the agent, until the end.
     fn keep_list(&self, environment: Map<String, Value>) {
-        let mut state = AgentState { tool: TOOL.to_owned(), list: None, pending: 0, refused: 0, environment };
+        let (list, pending, refused, failed, last_failure) = Default::default();
+        let tool = TOOL.to_owned();
+        let mut state = AgentState { tool, list, pending, refused, failed, last_failure, environment };
         let (mut next_list, mut next_state) = (Time(0), Time(0));
-        let (mut was_connected, mut failure) = (false, None);
+        let (mut was_connected, mut failure, mut is_foreign) = (false, None, false);
         while !self.is_over() {
             let is_connected = self.hub.is_connected();
             if is_connected && !was_connected {
@@ -261,6 +283,9 @@ impl HubAgent<'_> {
             if why.is_some() && why != failure {
                 failure.clone_from(&why);
                 self.report(&AgentNotice::Disconnected(why.unwrap_or_default()));
+            }
+            if self.hub.has_refused() && !std::mem::replace(&mut is_foreign, true) {
+                self.report(&AgentNotice::ForeignKey(self.name.clone()));
             }
             let now = self.now();
             if is_connected && now.time >= next_list {
@@ -274,7 +299,8 @@ impl HubAgent<'_> {
             }
             if is_connected && now.time >= next_state {
                 state.pending = lock(&self.outbox).pending().unwrap_or(0);
-                state.refused = self.refused.load(Relaxed);
+                (state.refused, state.failed) = (self.refused.load(Relaxed), self.failed.load(Relaxed));
+                state.last_failure.clone_from(&lock(&self.last_failure));
                 let body = serde_json::to_vec(&state).unwrap_or_default();
                 let _ = self.hub.publish(&state_subject(&self.name), &[], body);
                 next_state = now.time + STATE_INTERVAL;

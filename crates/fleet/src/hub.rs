@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
-use async_nats::{ConnectOptions, Event, HeaderMap, Message, Request, StatusCode, Subscriber};
+use async_nats::{ConnectOptions, Event, HeaderMap, Message, Request, ServerError, StatusCode, Subscriber};
 use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
@@ -176,7 +176,16 @@ impl HubMessage {
 pub type Header<'a> = (&'a str, String);
 
 /// Why the last attempt to connect failed.
-type LastFailure = Arc<Mutex<Option<String>>>;
+type LastFailure = Arc<Mutex<HubFailure>>;
+
+/// What the hub or the connection to it has refused.
+#[derive(Debug, Default)]
+struct HubFailure {
+    /// Why the last attempt to connect failed.
+    reason: Option<String>,
+    /// A subject was refused to the key.
+    has_refused: bool,
+}
 
 /// A connection to the hub, which is restored after a failure. Threads share it.
 #[derive(Debug)]
@@ -222,8 +231,13 @@ impl Hub {
 
     /// Why there is no connection, if an attempt has failed.
     pub fn failure(&self) -> Option<String> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).reason.clone();
         failure.filter(|_| !self.is_connected())
+    }
+
+    /// Whether the hub has refused a subject to the key.
+    pub fn has_refused(&self) -> bool {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).has_refused
     }
 
     /// The address of the hub.
@@ -462,9 +476,13 @@ impl HubSubscription {
 fn nats_options(options: &HubOptions, failure: &LastFailure) -> ConnectOptions {
     let failure = Arc::clone(failure);
     let note = move |event: Event| {
-        if let Event::ClientError(error) = event {
-            *failure.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(reconnect_failure(&error.to_string()));
+        let mut state = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::ClientError(error) => state.reason = Some(reconnect_failure(&error.to_string())),
+            Event::ServerError(ServerError::Other(error)) => {
+                state.has_refused |= error.to_ascii_lowercase().contains("permissions violation");
+            }
+            _ => {}
         }
         std::future::ready(())
     };

@@ -54,6 +54,12 @@ pub struct AgentState {
     pub pending: u64,
     /// Orders that it has refused since its start.
     pub refused: u64,
+    /// Its tests without a result since its start.
+    #[serde(default)]
+    pub failed: u64,
+    /// Why it refused or failed last.
+    #[serde(default)]
+    pub last_failure: Option<String>,
     /// Facts about its host.
     pub environment: Map<String, Value>,
 }

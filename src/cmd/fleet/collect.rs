@@ -36,7 +36,7 @@ pub fn collect(flags: &CollectFlags) -> Result<Status> {
     let operator = Operator::connect(&flags.hub)?;
     let metrics = CollectorMetrics::new(&operator.fleet.list);
     let mut collector =
-        Collector { operator, destination, metrics, exporter, cancel, is_saving: true, saved: 0 };
+        Collector { operator, destination, metrics, exporter, cancel, is_saving: true, saved: 0, failed: 0 };
     collector.show();
     let (mut shown, mut printed) = (Instant::now(), String::new());
     while !collector.cancel.load(Relaxed) {
@@ -58,8 +58,15 @@ pub fn collect(flags: &CollectFlags) -> Result<Status> {
             }
         }
     }
-    print_message(format_args!("{} saved", format_plural(collector.saved, "result")));
-    Ok(Status::Complete)
+    let failed = collector.failed;
+    let failures = if failed > 0 {
+        format!(", {} without a result", format_plural(failed, "test"))
+    } else {
+        String::new()
+    };
+    print_message(format_args!("{} saved{failures}", format_plural(collector.saved, "result")));
+    // A service that collects for ever ends as it should.
+    Ok(if flags.once && failed > 0 { Status::Incomplete } else { Status::Complete })
 }
 
 struct Collector {
@@ -72,6 +79,8 @@ struct Collector {
     is_saving: bool,
     /// Results that were not saved before.
     saved: u64,
+    /// Tests that failed, so that there is nothing to save.
+    failed: u64,
 }
 
 impl Collector {
@@ -91,6 +100,7 @@ impl Collector {
         for (test, receipt) in tests.iter().zip(receipts) {
             print_receipt(test, receipt);
             self.saved += u64::from(receipt == Receipt::Saved);
+            self.failed += u64::from(receipt == Receipt::Failed);
             self.metrics.on_result(test, receipt, Timestamp::now());
         }
         for why in results.iter().filter_map(|result| result.test.as_ref().err()) {

@@ -189,16 +189,28 @@ pub fn print_status(flags: &HubFlags) -> Result<Status> {
 fn write_status(stdout: &mut dyn Write, names: &[&str], status: &FleetStatus) -> std::io::Result<()> {
     let now = wall_clock_date();
     let present = (0..names.len()).filter(|host| status.is_present(*host, now)).count();
+    let states = || status.agents.iter().flatten().map(|(_, state)| state);
+    let troubles = [
+        (states().map(|state| state.refused).sum::<u64>(), "order", "refused"),
+        (states().map(|state| state.failed).sum(), "test", "failed"),
+    ];
+    let troubles = troubles.iter().filter(|(count, ..)| *count > 0);
+    let troubles: String =
+        troubles.map(|(count, what, how)| format!("; {} {how}", format_plural(*count, what))).collect();
     writeln!(
         stdout,
-        "{present} of {} connected; {} left; {} on the hub, {} not collected",
+        "{present} of {} connected; {} left; {} on the hub, {} not collected{troubles}",
         format_plural(names.len() as u64, "agent"),
         format_plural(status.orders, "order"),
         format_plural(status.results, "result"),
         status.uncollected
     )?;
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(4);
-    writeln!(stdout, "  {:width$}  {:>9}  {:>7}  {:>7}  program", "host", "seen", "waiting", "refused")?;
+    writeln!(
+        stdout,
+        "  {:width$}  {:>9}  {:>7}  {:>7}  {:>6}  program",
+        "host", "seen", "waiting", "refused", "failed"
+    )?;
     for (name, agent) in names.iter().zip(&status.agents) {
         let name = printable(name);
         match agent {
@@ -208,12 +220,16 @@ fn write_status(stdout: &mut dyn Write, names: &[&str], status: &FleetStatus) ->
                 let note = if state.list.is_some() { "" } else { ", without a valid list" };
                 writeln!(
                     stdout,
-                    "  {name:width$}  {:>9}  {:>7}  {:>7}  {}{note}",
+                    "  {name:width$}  {:>9}  {:>7}  {:>7}  {:>6}  {}{note}",
                     format!("{} ago", format_duration(ago)),
                     state.pending,
                     state.refused,
+                    state.failed,
                     printable(&state.tool)
                 )?;
+                if let Some(why) = &state.last_failure {
+                    writeln!(stdout, "  {:width$}  last failure: {}", "", printable(why))?;
+                }
             }
         }
     }

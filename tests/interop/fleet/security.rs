@@ -6,7 +6,7 @@ use linkgauge::fleet::{FleetOrder, HubError, SecretKey, issue_order, sign};
 use linkgauge::mesh::TestKind;
 
 use super::setting::{Setting, now_ms};
-use crate::program::{command, run_within, wait_until};
+use crate::program::{Running, command, run_within, wait_until};
 
 /// Round trips from the first host to the second one, now.
 fn order(setting: &Setting, id: &str) -> FleetOrder {
@@ -114,4 +114,26 @@ fn no_order_exceeds_the_limits_of_a_host() {
         collected.stderr
     );
     assert!(setting.saved().is_empty());
+    assert_eq!(collected.status, Some(2));
+    assert!(collected.stderr.ends_with("0 results saved, 1 test without a result\n"), "{}", collected.stderr);
+    let status = wait_until("the failure in the status", || {
+        let status = setting.fleet(&["status"], &[]).stdout;
+        status.contains("; 1 order refused; 1 test failed\n").then_some(status)
+    });
+    assert!(status.contains("last failure: h0 → h1: 'h1': this agent allows shorter tests only"), "{status}");
+}
+
+#[test]
+fn the_key_of_another_host_is_named() {
+    let setting = Setting::new(2, "");
+    let [seed, limits, outbox, ca] =
+        ["h1.seed", "limits.toml", "x.sqlite", "hub.pem"].map(|file| setting.path(file));
+    let url = setting.url();
+    let words = ["--name", "h0", "--seed", &seed, "--limits", &limits, "--outbox", &outbox, "--ca", &ca];
+    let mut agent = command(&[&["agent", "--hub", &url], &words[..]].concat());
+    let log = setting.path("foreign.log");
+    let file = std::fs::File::create(&log).unwrap();
+    let _agent = Running(agent.stderr(file).spawn().unwrap());
+    let named = "the hub does not allow this key to act as 'h0': use the key (--seed)";
+    wait_until("the reason", || std::fs::read_to_string(&log).unwrap().contains(named).then_some(()));
 }

@@ -27,7 +27,7 @@ const LEASE_PAUSE: Duration = Duration::from_millis(200);
 const FAILURE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Longest text of a failure in a result.
-const MAX_FAILURE_CHARS: usize = 300;
+pub(super) const MAX_FAILURE_CHARS: usize = 300;
 
 /// How an attempt ended.
 enum Attempt {
@@ -56,7 +56,7 @@ pub(crate) fn carry_out(
         Attempt::Failed(why) => {
             let is_last = agent.now().unix_ms + 2 * FAILURE_PAUSE.as_millis() as u64 > order.not_after_ms;
             if !is_last {
-                agent.report(&AgentNotice::Failed(format!("{what}: {why}. It is tried again")));
+                agent.report(&AgentNotice::TriedAgain(format!("{what}: {why}")));
                 return give_up(agent, order, delivery, FAILURE_PAUSE);
             }
             (None, Some(why))
