@@ -132,10 +132,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     let host = host::facts().get("hostname").and_then(|name| name.as_str()).unwrap_or_default().to_owned();
     let live = Arc::new(Live::new(host.clone(), Timestamp::now()));
     let site = Arc::new(Site::new(live.clone(), Box::new(render_run)));
+    let token = read_token(flags.token_file.as_deref())?;
+    site.prober().set(config.probe.clone(), token.clone());
     let _server = serve_pages(&flags, &site)?;
     site.set_store(flags.save.path()?);
     let session = MonitorSession {
-        token: read_token(flags.token_file.as_deref())?,
+        token,
         until: flags.time.map(|time| Instant::now() + time.0),
         log: Log { live: live.clone(), has_screen: flags.has_screen() },
         status: Arc::default(),

@@ -262,7 +262,7 @@ fn examples_are_plans_and_in_the_documents() {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = format!("examples/{}", path.file_name().unwrap().display());
         if text.contains("[[watch]]") || text.contains("[probe]") {
-            Config::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            Config::from_toml_in(&text, &folder).unwrap_or_else(|error| panic!("{name}: {error}"));
         } else if text.contains("[[host]]") {
             HostList::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         } else {

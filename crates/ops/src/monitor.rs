@@ -71,7 +71,7 @@ pub use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };
-pub use probe::{ProbeModule, ProbeSettings};
+pub use probe::{ProbeModule, ProbeRequest, ProbeSettings};
 pub use prober::Prober;
 pub use push::{DEFAULT_PUSH_INTERVAL, Push};
 pub use silence::Silence;

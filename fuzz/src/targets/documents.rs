@@ -79,8 +79,21 @@ pub fn monitor_input(data: &[u8]) {
     }
     let _ = access.check(Some(text), None);
     let _ = (monitor::Config::from_toml(text), text.parse::<monitor::QuietHours>());
+    probe_request(query);
     if let Ok(rule) = text.parse::<monitor::Rule>() {
         assert_eq!(rule.text, text);
+    }
+}
+
+/// A client of a monitor gets no further than the allowed targets.
+fn probe_request(query: &str) {
+    let file = "[probe]\nallow = [\"192.0.2.0/24\", \"*.example.net\"]\n[module.a]\nscheme = \"tcp\"\n";
+    let settings = monitor::Config::from_toml(file).unwrap().probe.unwrap();
+    let Ok(request) = monitor::ProbeRequest::parse(query) else { return };
+    if let Ok((module, endpoint)) = settings.check(&request) {
+        let (host, _) = endpoint.host_port().unwrap();
+        let is_allowed = host.starts_with("192.0.2.") || host.to_ascii_lowercase().ends_with(".example.net");
+        assert!(module == "a" && endpoint.scheme() == "tcp" && is_allowed, "{endpoint}");
     }
 }
 

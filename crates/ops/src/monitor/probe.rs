@@ -74,8 +74,10 @@ impl AllowedTarget {
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ProbeRequest {
+pub struct ProbeRequest {
+    /// As the client wrote it.
     pub target: String,
+    /// The name of a module; empty: the only one.
     pub module: String,
     /// For people, with reasons.
     pub is_debug: bool,
@@ -83,6 +85,10 @@ pub(crate) struct ProbeRequest {
 
 impl ProbeRequest {
     /// Reads the query of a URL.
+    ///
+    /// # Errors
+    ///
+    /// It names no target.
     pub fn parse(query: &str) -> Result<ProbeRequest, RequestRefusal> {
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -117,8 +123,12 @@ fn decode(value: &str) -> Option<String> {
 }
 
 impl ProbeSettings {
-    /// The name of the module and the endpoint of a request, if it is allowed. A file with one module needs no name of it.
-    pub(crate) fn check(&self, request: &ProbeRequest) -> Result<(&str, Endpoint), RequestRefusal> {
+    /// The name of the module and the endpoint of a request. A file with one module needs no name of it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such module, the target is none, or it is not allowed.
+    pub fn check(&self, request: &ProbeRequest) -> Result<(&str, Endpoint), RequestRefusal> {
         let module = match (request.module.as_str(), self.modules.len()) {
             ("", 1) => self.modules.iter().next(),
             (name, _) => self.modules.get_key_value(name),

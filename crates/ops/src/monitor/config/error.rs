@@ -88,6 +88,9 @@ pub enum ConfigError {
         /// What is wrong in it.
         error: Box<ConfigError>,
     },
+    /// A text that is no file names another file.
+    #[error("'{0}': only a file can name other files")]
+    OtherFile(String),
     /// Probes on request are not possible.
     #[error("{place}: {why}")]
     Probe {
@@ -142,7 +145,9 @@ impl ConfigError {
             ConfigError::Repeat => toml_text::line_of(text, &["repeat"]),
             ConfigError::Push { .. } => toml_text::line_of(text, &["push"]),
             ConfigError::StoreSize(_) => toml_text::line_of(text, &["store-size"]),
-            ConfigError::File { .. } | ConfigError::Included { .. } => of_watch(Some("file_sd")),
+            ConfigError::File { .. } | ConfigError::Included { .. } | ConfigError::OtherFile(_) => {
+                of_watch(Some("file_sd"))
+            }
             ConfigError::Toml(_)
             | ConfigError::Count(_)
             | ConfigError::Probe { .. }

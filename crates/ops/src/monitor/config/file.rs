@@ -49,21 +49,25 @@ struct IncludedToml {
 }
 
 impl Config {
-    /// Reads a text. Paths in it are relative to the current folder.
+    /// Reads a text that names no other files.
     ///
     /// # Errors
     ///
-    /// It is invalid, or describes something that cannot be measured. No link was opened.
+    /// It is invalid, or describes something that cannot be measured. Nothing was opened.
     pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
-        Config::from_toml_in(text, Path::new(""))
+        Config::read(text, None)
     }
 
-    /// The same with paths that are relative to a folder.
+    /// Reads a text, and the files that it names by paths from a folder.
     ///
     /// # Errors
     ///
-    /// As [`Config::from_toml`].
+    /// As [`Config::from_toml`], and for the other files.
     pub fn from_toml_in(text: &str, folder: &Path) -> Result<Config, ConfigError> {
+        Config::read(text, Some(folder))
+    }
+
+    fn read(text: &str, folder: Option<&Path>) -> Result<Config, ConfigError> {
         let wrong = |error: toml::de::Error| ConfigError::Toml(toml_text::describe(&error, text));
         let file: MonitorToml = toml::from_str(text).map_err(wrong)?;
         // The same once more, with the places of all values for messages.
@@ -106,16 +110,21 @@ impl Config {
 
 /// What was read so far.
 struct Reading<'a> {
-    folder: &'a Path,
+    /// `None`: no other file is read.
+    folder: Option<&'a Path>,
     watches: Vec<Watch>,
     /// Files of targets.
     patterns: Vec<PathBuf>,
 }
 
 impl Reading<'_> {
+    fn path(&self, name: &str) -> Result<PathBuf, ConfigError> {
+        self.folder.map(|folder| folder.join(name)).ok_or_else(|| ConfigError::OtherFile(name.to_owned()))
+    }
+
     /// Reads the watches of the files that a path names.
     fn include(&mut self, pattern: &str) -> Result<(), ConfigError> {
-        let pattern = self.folder.join(pattern);
+        let pattern = self.path(pattern)?;
         let in_file = |path: &Path, error: FileError| ConfigError::File { path: path.to_owned(), error };
         let files = discovery::files(&pattern, ".toml");
         for path in files.map_err(|error| in_file(&pattern, error.into()))? {
@@ -186,7 +195,8 @@ impl Reading<'_> {
         }
         let scheme = entry.scheme.as_deref();
         let mut watches = Vec::new();
-        for pattern in patterns.as_slice().iter().map(|pattern| self.folder.join(pattern)) {
+        for pattern in patterns.as_slice() {
+            let pattern = self.path(pattern)?;
             let in_file = |path: &Path, error: FileError| ConfigError::File { path: path.to_owned(), error };
             for path in
                 discovery::files(&pattern, ".json").map_err(|error| in_file(&pattern, error.into()))?
