@@ -1,6 +1,6 @@
 //! `explain URL`: causes that the lab plants on purpose are named, and links without a cause are not accused.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
@@ -202,12 +202,13 @@ fn a_link_that_cannot_be_measured_is_an_error() {
 fn a_server_that_ends_during_the_tests_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
-    // One connection for each kind of round trips, and one for the first test.
+    // Three connections for their first reply, one for each kind of round trips, and one for the first test; handshakes send nothing.
     let server = std::thread::spawn(move || {
-        for stream in listener.incoming().take(3) {
+        let echo = |stream: std::io::Result<TcpStream>| {
             let mut stream = stream.unwrap();
-            let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
-        }
+            std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap_or(1)
+        };
+        listener.incoming().map(echo).filter(|bytes| *bytes > 0).take(6).for_each(drop);
     });
     let ended = run(&["explain", &url, "--protocol", "echo", "--time", "3s"]);
     server.join().unwrap();

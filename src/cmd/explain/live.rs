@@ -37,6 +37,9 @@ pub struct LiveFlags {
     /// Time for each URL [default: 60s]
     #[arg(long, short = 't', help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
+    /// Time for each connection, reply or lost request [default: 1s]
+    #[arg(long, short = 'W', help_heading = DURATION, value_name = "TIME")]
+    timeout: Option<Span>,
     #[command(flatten)]
     changes: ChangeFlags,
 }
@@ -48,6 +51,7 @@ impl LiveFlags {
             ("--protocol", self.protocol.is_some()),
             ("--size", self.size.is_some()),
             ("--time", self.time.is_some()),
+            ("--timeout", self.timeout.is_some()),
             ("--allow-change", self.changes.is_used()),
         ];
         match set.iter().find(|(_, is_set)| *is_set) {
@@ -74,6 +78,7 @@ impl LiveFlags {
         if options.budget.is_zero() {
             bail!("a time of 0 measures nothing: use a longer --time");
         }
+        options.timeout = self.timeout.map(|timeout| timeout.0);
         options.token = read_token(None)?;
         Ok(options)
     }

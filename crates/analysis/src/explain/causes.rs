@@ -6,12 +6,14 @@
 use linkgauge_engine::link::{self, Caps};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
+use serde::Serialize;
 
 mod clocks;
 mod host;
 mod idle;
 mod load;
 mod loss;
+mod path;
 mod per_byte;
 mod server;
 mod timers;
@@ -35,6 +37,7 @@ pub static FAMILIES: &[CauseFamily] = &[
     idle::FAMILY,
     load::FAMILY,
     loss::FAMILY,
+    path::FAMILY,
     host::FAMILY,
     server::FAMILY,
     window::FAMILY,
@@ -65,6 +68,43 @@ pub(crate) fn remedy(cause: &Cause, direction: Direction) -> &'static str {
     }
 }
 
+/// The cause that delays the first request of each connection.
+pub(crate) const ACCEPT: &str = "server_accept";
+
+/// Where a cause is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The server, or what lies behind it.
+    Server,
+    /// The network, or the line.
+    Path,
+    /// This host.
+    Host,
+    /// One of these; the samples do not tell.
+    Unknown,
+}
+
+/// Where the cause of this name is.
+pub(crate) fn place(family: &CauseFamily, id: &str) -> Place {
+    match (id, family.name) {
+        ("remote_clock" | "periodic_pause" | "random_pause" | "timer_slack" | "slow_reader", _)
+        | ("delayed_ack_nagle" | ACCEPT, _) => Place::Server,
+        ("lost_datagrams", _) => Place::Unknown,
+        ("cpu_quota" | "kernel_tick" | "cpu_sleep_states" | "send_buffer", _) => Place::Host,
+        ("application_limited" | "requested_pacing", _) => Place::Host,
+        (_, "clock" | "per byte" | "load" | "loss" | "path") => Place::Path,
+        (_, "server") => Place::Server,
+        (_, "host") => Place::Host,
+        _ => Place::Unknown,
+    }
+}
+
+/// The cause of this name, if it can occur on such a link.
+pub(crate) fn named(target: &Target, id: &str) -> Option<&'static Cause> {
+    all().map(|(_, cause)| cause).find(|cause| cause.id == id && (cause.applies)(target))
+}
+
 /// Whether the cause of this name takes no time by itself, see [`Signature::Tick`].
 pub(crate) fn is_tick(id: &str) -> bool {
     all().any(|(_, cause)| cause.id == id && matches!(cause.signature, Signature::Tick { .. }))
@@ -79,7 +119,7 @@ pub(crate) fn slows_some_requests(id: &str) -> bool {
         | Signature::Timer { .. }
         | Signature::CharacterTimer { .. } => true,
         Signature::Idle { from_ms } => from_ms >= 1.0,
-        _ => cause.knob == Knob::Pin,
+        _ => cause.knob == Knob::Pin || [ACCEPT, "lost_datagrams"].contains(&cause.id),
     };
     all().any(|(_, cause)| cause.id == id && is_rare(cause))
 }
@@ -280,6 +320,15 @@ impl Target {
     /// Whether the transport has this option.
     pub(crate) fn has_option(&self, name: &str) -> bool {
         self.options.iter().any(|(known, _)| *known == name)
+    }
+
+    /// The same host and port over TCP, where handshakes measure the path alone: the kernel of the server answers them, or
+    /// refuses them where only datagrams are served. Device servers often have room for one connection.
+    pub(crate) fn handshake_endpoint(&self) -> Option<Endpoint> {
+        let has_connections = self.has_delayed_acknowledgements() || self.endpoint.scheme() == "udp";
+        let is_network = self.has_option("family") && self.caps.link_rate.is_none() && has_connections;
+        let address = self.endpoint.address();
+        is_network.then(|| format!("tcp://{address}").parse().ok()).flatten()
     }
 
     /// The port of the server, if it runs on this host and the endpoint names the port.

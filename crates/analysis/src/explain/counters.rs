@@ -119,14 +119,10 @@ impl Sender<'_> {
 fn delays(case: &CaseResult) -> Vec<CountedCause> {
     let Some(evidence) = &case.evidence else { return Vec::new() };
     let client = Sender(&evidence.client);
-    [
-        delayed_acknowledgements(case, &client),
-        retransmissions(&client, evidence.server.as_ref()),
-        run_queue(case),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [delayed_acknowledgements(case), retransmissions(&client, evidence.server.as_ref()), run_queue(case)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The delayed acknowledgements of the host at this end. `None` for links that have none: then they are those of other programs.
@@ -135,9 +131,10 @@ fn delayed_acknowledgement_count(case: &CaseResult, end: &EndEvidence) -> Option
     end.counter("TcpExt.DelayedACKs").filter(|_| target.has_delayed_acknowledgements())
 }
 
-fn delayed_acknowledgements(case: &CaseResult, client: &Sender) -> Option<CountedCause> {
+/// Acknowledgements that the client delayed, one for each request.
+pub(super) fn delayed_acknowledgements(case: &CaseResult) -> Option<CountedCause> {
     let replies = case.figures.counts.received.max(1) as f64;
-    let delayed = delayed_acknowledgement_count(case, client.0)? as f64;
+    let delayed = delayed_acknowledgement_count(case, &case.evidence.as_ref()?.client)? as f64;
     let median = case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64;
     let text = format!(
         "{delayed:.0} delayed acknowledgements in {replies:.0} requests of {}: the server waits for them between its \

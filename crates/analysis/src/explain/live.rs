@@ -5,6 +5,7 @@
 //! never called proved.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::causes::{self, Target};
+use super::causes::{self, Place, Target};
 use linkgauge_engine::host::local_server::LocalServer;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule;
@@ -22,18 +23,21 @@ use linkgauge_model::clock::{Time, wall_clock_date};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge_model::run::TOOL;
-use linkgauge_model::stats::{Interval, SplitMix64};
-use linkgauge_model::units::{Bytes, format_duration, format_plural};
+use linkgauge_model::stats::{self, Interval, SplitMix64};
+use linkgauge_model::units::{Bytes, Span, format_duration, format_plural};
 
 mod accounting;
 mod blocks;
 mod findings;
+mod path;
+mod places;
 mod prove;
+mod rare;
 pub mod rate;
 mod screen;
 mod signatures;
 
-pub use accounting::{Accounting, Stage};
+pub use accounting::{Accounting, Spread, Stage};
 use blocks::{BlockRunner, Change};
 use findings::{Allowed, Suspect};
 pub(crate) use prove::DoseResponse;
@@ -56,6 +60,8 @@ const MAX_SUSPECTS: usize = 8;
 const PROVE_SHARE: f64 = 0.52;
 const COMBINED_SHARE: f64 = 0.1;
 const DOSE_SHARE: f64 = 0.04;
+/// Blocks with one client, and as many with several.
+const CLIENT_ROUNDS: u32 = 3;
 
 /// Makes a change like `rx_trig_bytes=1` to the device of the link, which lasts until the returned value is dropped.
 pub type ChangeDevice = dyn Fn(&str) -> Result<Box<dyn Any>, LiveError>;
@@ -95,6 +101,8 @@ pub struct LiveOptions {
     pub message_bytes: Option<u32>,
     /// Time for the whole explanation.
     pub budget: Duration,
+    /// Time for each connection and reply; `None`: that of the workload.
+    pub timeout: Option<Duration>,
     /// The secret that the server requires.
     pub token: Option<String>,
     /// Changes settings of the device; `None`: they stay as they are.
@@ -112,6 +120,7 @@ impl LiveOptions {
             protocol_options: BTreeMap::new(),
             message_bytes: None,
             budget: DEFAULT_BUDGET,
+            timeout: None,
             token: None,
             change_device: None,
             seed: 1,
@@ -170,7 +179,7 @@ impl CauseVerdict {
             CauseVerdict::Proved => "proved",
             CauseVerdict::Seen => "seen",
             CauseVerdict::Counted => "counted",
-            CauseVerdict::NotShown => "not shown",
+            CauseVerdict::NotShown => "not decided",
             CauseVerdict::CannotTest => "cannot be tested here",
             CauseVerdict::RuledOut => "ruled out",
         }
@@ -184,6 +193,8 @@ pub struct CauseFinding<E = DelayEffect> {
     pub id: &'static str,
     /// The family.
     pub family: &'static str,
+    /// Where it is.
+    pub place: Place,
     /// Name for people.
     pub name: &'static str,
     /// What is known.
@@ -203,9 +214,19 @@ impl CauseFinding {
         self.effect.cost_ns.filter(|cost| *cost > 0.0)
     }
 
+    /// What it takes of the median or adds to the mean, whichever is more, in ns: causes are ranked by it.
+    pub fn rank_ns(&self) -> f64 {
+        self.share_ns().unwrap_or(0.0).max(self.effect.mean_ns.unwrap_or(0.0))
+    }
+
+    /// Whether it has what no other cause takes, so that the form of the latencies is the only thing known of it.
+    pub(crate) fn is_rest(&self) -> bool {
+        self.id == findings::SERVER
+    }
+
     /// Whether the cause was found, and takes a part of the median or slows some requests.
     pub fn has_effect(&self) -> bool {
-        let has_effect = self.share_ns().is_some() || causes::slows_some_requests(self.id);
+        let has_effect = self.rank_ns() > 0.0 || causes::slows_some_requests(self.id);
         self.verdict.is_found() && !causes::is_tick(self.id) && has_effect
     }
 }
@@ -216,6 +237,9 @@ pub struct DelayEffect {
     /// How much of the median round trip it takes, in ns. Estimated from the samples unless proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
+    /// How much it adds to the mean round trip of requests with or without pauses, in ns: the larger one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_ns: Option<f64>,
     /// 95 % interval of the cost, of tested causes; limits of the cost if the samples leave it open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost_interval_ns: Option<Interval>,
@@ -307,11 +331,12 @@ pub fn explain_live(
     let (case, can_resize) = base_case(options, &target)?;
     let (token, change_device) = (options.token.clone(), options.change_device.clone());
     let server = target.local_port().and_then(LocalServer::on_port);
-    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case, server };
+    let rare = RefCell::default();
+    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case, server, rare };
     progress("measuring round trips", 0.0);
-    let screen = Screen::measure(&runner, options.budget, options.seed)?;
-    // Detected once, and some protocols choose the size.
-    runner.case.protocol.clone_from(&screen.closed.result.protocol);
+    let screen = Screen::measure(&mut runner, &target, options.budget, options.seed)?;
+    // Some protocols choose the size.
+    runner.use_protocol(&screen.closed.result.protocol);
     let message_bytes = screen.closed.result.message_bytes;
 
     let allowed = Allowed { options, can_resize };
@@ -320,10 +345,13 @@ pub fn explain_live(
     let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
     let Proved { mut is_interrupted, lost, pairs } = proving.prove(&mut suspects, random)?;
     findings::use_cost_of_bytes(&mut suspects, &screen, &target, &allowed);
+    let rare = runner.rare.borrow().sighting(&target, screen.path_now().as_ref());
+    findings::add_rare(&mut suspects, rare);
     let combined = match is_interrupted || lost.is_some() {
         true => None,
         false => {
             is_interrupted = proving.measure_doses(&mut suspects, &target, random)?;
+            is_interrupted |= proving.measure_clients(&mut suspects)?;
             proving.combine(&suspects, random)?
         }
     };
@@ -373,6 +401,7 @@ fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), Liv
             protocol_options: options.protocol_options.clone(),
             workload: Some(latency::WORKLOAD.name.to_owned()),
             size: bytes.map(|bytes| OneOrMany::One(Bytes(bytes.into()))),
+            timeout: options.timeout.map(Span),
             ..CaseSpec::default()
         };
         let case = spec.expand().map_err(LiveError::invalid)?.swap_remove(0);
@@ -460,6 +489,34 @@ impl Proving<'_> {
                 Err(LiveError::Interrupted) => return Ok(true),
                 Err(error) => return Err(error),
             }
+        }
+        Ok(false)
+    }
+
+    /// Measures whether clients of a slow server wait for each other. Returns whether the user interrupted.
+    fn measure_clients(&self, suspects: &mut [Suspect]) -> Result<bool, LiveError> {
+        if !findings::has_slow_server(suspects) {
+            return Ok(false);
+        }
+        let block = prove::short_block(
+            self.options.budget.mul_f64(DOSE_SHARE / f64::from(2 * CLIENT_ROUNDS)),
+            self.screen.request_time(),
+        );
+        let (mut one, mut several) = (Vec::new(), Vec::new());
+        for _ in 0..CLIENT_ROUNDS {
+            for (changes, medians) in
+                [(&[][..], &mut one), (&[Change::Parallel(places::CLIENTS)], &mut several)]
+            {
+                match self.runner.run(changes, block) {
+                    Ok(block) => medians.extend(stats::median(&block.latencies_ns())),
+                    Err(LiveError::Interrupted) => return Ok(true),
+                    // Some protocols and servers have one client at a time.
+                    Err(_) => return Ok(false),
+                }
+            }
+        }
+        if let (Some(growth), Some(median)) = (places::growth(&one, &several), stats::median(&several)) {
+            findings::add_growth(suspects, growth, median);
         }
         Ok(false)
     }

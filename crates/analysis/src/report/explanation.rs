@@ -8,7 +8,8 @@ use anstyle::Style;
 use super::wording::{brief_elapsed, brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
-use crate::explain::live::{CauseFinding, CauseVerdict, Explanation, Stage};
+use crate::explain::causes::Place;
+use crate::explain::live::{Accounting, CauseFinding, CauseVerdict, Explanation, Spread, Stage};
 use linkgauge_model::units::format_size;
 
 mod page;
@@ -109,7 +110,9 @@ pub fn write_explanation(
         if options.colour { format!("{style}{}{style:#}\n", text.trim_end()) } else { text }
     };
     let mut text = bold(options.format_answer(&printable(&headline(explanation))));
-    text.push_str(&wrap(&printable(&context(explanation)), options.width, INDENT, INDENT));
+    for line in [context(explanation), spreads(explanation)] {
+        text.push_str(&wrap(&printable(&line), options.width, INDENT, INDENT));
+    }
     text.push('\n');
     text.push_str(&bars(explanation, options.width));
     let shown =
@@ -141,6 +144,29 @@ pub fn write_explanation(
 /// A mean that is this multiple of the median stands beside it: some requests are much slower.
 const MIN_MEAN_RATIO: f64 = 1.5;
 
+/// Round trips of microseconds are the work of both hosts.
+const HOST_NS: f64 = 200e3;
+/// A cause of some requests that adds less than this share of the first cause is no part of the answer.
+const MIN_OTHER_SHARE: f64 = 0.05;
+/// Others wait in them if this share of the mean is of another kind.
+const MIN_WAIT_SHARE: f64 = 0.5;
+
+/// `proved, 10 pairs`.
+fn sure(finding: &CauseFinding) -> String {
+    match finding.verdict {
+        CauseVerdict::Proved => format!("proved, {}", plural(finding.effect.pairs_ns.len(), "pair")),
+        verdict => format!("{}, not proved", verdict.label()),
+    }
+}
+
+/// What a cause of some requests does to them.
+fn slower(finding: &CauseFinding) -> String {
+    let which =
+        if finding.id == causes::ACCEPT { "the first requests of connections" } else { "some requests" };
+    let mean = finding.effect.mean_ns.map(|ns| format!("{} on average, ", brief_time(ns)));
+    format!("{which} are slower by {} ({}{})", finding.name, mean.unwrap_or_default(), sure(finding))
+}
+
 /// `43.99 ms per request: 43.9 ms (99.8 %) by delayed ACK here with Nagle at the server (proved, 10 pairs).`
 fn headline(explanation: &Explanation) -> String {
     let mean_ns = explanation.accounting.mean_ns;
@@ -148,33 +174,53 @@ fn headline(explanation: &Explanation) -> String {
         .then(|| format!(" (median; mean {})", brief_time(mean_ns)));
     let time = format!("{} per request{}", brief_time(explanation.median_ns), mean.unwrap_or_default());
     let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
-    let has_cost = |finding: &CauseFinding| finding.share_ns().is_some();
     let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
+    if let Some(answer) = as_fast_as_possible(explanation, &found) {
+        return format!("{time}: {answer}.");
+    }
     let Some(first) = found.iter().copied().find(|finding| finding.has_effect()).or(found.first().copied())
     else {
         let tested =
             explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
-        return match tested {
-            0 => format!("{time}: no cause shown."),
-            _ => format!("{time}: no cause shown, {} ruled out.", plural(tested, "cause")),
-        };
+        let tested =
+            if tested > 0 { format!(", {} ruled out", plural(tested, "cause")) } else { String::new() };
+        return format!("{time}, {}: no cause shown{tested}.", explanation.accounting.shape);
     };
-    let sure = |finding: &CauseFinding| match finding.verdict {
-        CauseVerdict::Proved => format!("proved, {}", plural(finding.effect.pairs_ns.len(), "pair")),
-        verdict => format!("{}, not proved", verdict.label()),
-    };
-    let slower =
-        |finding: &CauseFinding| format!("some requests are slower by {} ({})", finding.name, sure(finding));
-    let Some(cost) = first.effect.cost_ns.filter(|_| has_cost(first)) else {
+    // The rest of the mean weighs more than the part of the median.
+    let is_rare = |finding: &CauseFinding| finding.rank_ns() > 2.0 * finding.share_ns().unwrap_or(0.0);
+    let Some(cost) = first.share_ns().filter(|_| !is_rare(first)) else {
         return format!("{time}; {}.", slower(first));
     };
     let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
     let is_other = |finding: &&CauseFinding| {
-        finding.verdict.is_found() && !has_cost(finding) && causes::slows_some_requests(finding.id)
+        let matters = finding.effect.mean_ns.is_none_or(|mean| mean > MIN_OTHER_SHARE * cost);
+        let is_rare = finding.share_ns().is_none() && causes::slows_some_requests(finding.id);
+        finding.verdict.is_found() && is_rare && matters
     };
     let other = explanation.causes.iter().find(is_other);
     let other = other.map_or(String::new(), |other| format!("; {}", slower(other)));
-    format!("{time}: {} ({share:.1} %) by {} ({}){other}.", brief_time(cost), first.name, sure(first))
+    let shape = if first.is_rest() { format!(", {}", explanation.accounting.shape) } else { String::new() };
+    format!("{time}: {} ({share:.1} %) by {} ({}){shape}{other}.", brief_time(cost), first.name, sure(first))
+}
+
+/// The answer where nothing but the work of both hosts takes time worth a name.
+fn as_fast_as_possible(explanation: &Explanation, found: &[&CauseFinding]) -> Option<String> {
+    let is_fast = explanation.median_ns < HOST_NS;
+    let least_ns = MIN_WAIT_SHARE * explanation.accounting.mean_ns.max(explanation.median_ns);
+    let waits = |finding: &&&CauseFinding| {
+        let is_large =
+            finding.place != Place::Host || finding.id == "run_queue" && finding.rank_ns() > least_ns;
+        is_large && finding.has_effect()
+    };
+    if !is_fast || found.iter().find(waits).is_some() {
+        return None;
+    }
+    let part = found.iter().find(|finding| finding.share_ns().is_some());
+    let part = part.map(|part| {
+        let cost = part.share_ns().unwrap_or(0.0).min(explanation.median_ns);
+        format!(", of which {} {} ({})", part.name, brief_time(cost), sure(part))
+    });
+    Some(format!("as fast as this host allows{}", part.unwrap_or_default()))
 }
 
 fn context(explanation: &Explanation) -> String {
@@ -189,6 +235,17 @@ fn context(explanation: &Explanation) -> String {
     }
     parts.push(brief_elapsed(explanation.elapsed_ns));
     parts.join(", ")
+}
+
+/// `without a pause: mean 5.16 ms, p50 5.15 ms, …; after pauses of 55 ms: mean …`.
+fn spreads(explanation: &Explanation) -> String {
+    let spread = |name: &str, Spread { mean_ns, p50_ns, p90_ns, p99_ns }: Spread| {
+        let [mean, p50, p90, p99] = [mean_ns, p50_ns, p90_ns, p99_ns].map(brief_time);
+        format!("{name}: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}")
+    };
+    let pause = format!("after pauses of {} on average", brief_time(explanation.mean_pause_ns as f64));
+    let Accounting { unpaused, paused, .. } = &explanation.accounting;
+    format!("{}; {}", spread("without a pause", *unpaused), spread(&pause, *paused))
 }
 
 fn row(finding: &CauseFinding, glyph: char, names: usize, width: usize) -> String {
@@ -253,13 +310,14 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::live::{Accounting, DelayEffect};
+    use crate::explain::live::DelayEffect;
     use linkgauge_model::stats::Interval;
 
     pub(super) fn finding(name: &'static str, verdict: CauseVerdict, cost_ns: Option<f64>) -> CauseFinding {
         CauseFinding {
             id: "id",
             family: "timer",
+            place: Place::Unknown,
             name,
             verdict,
             effect: DelayEffect {
@@ -277,7 +335,10 @@ mod tests {
     fn a_tick_takes_no_time_so_it_is_not_the_answer() {
         let tick = CauseFinding { id: "kernel_tick", ..finding("tick", CauseVerdict::Seen, Some(0.0)) };
         let pause = finding("pause", CauseVerdict::Seen, Some(0.0));
-        assert_eq!(headline(&explanation(vec![tick.clone()])), "44.0 ms per request: no cause shown.");
+        assert_eq!(
+            headline(&explanation(vec![tick.clone()])),
+            "44.0 ms per request, constant: no cause shown."
+        );
         let answer = headline(&explanation(vec![tick, pause]));
         assert_eq!(answer, "44.0 ms per request; some requests are slower by pause (seen, not proved).");
     }
@@ -296,6 +357,52 @@ mod tests {
             "44.0 ms per request: 11.0 ms (25.0 %) by wake-up (proved, 10 pairs); some requests are slower by run queue \
              (counted, not proved)."
         );
+    }
+
+    /// A cause that adds this much to the mean.
+    fn rare(id: &'static str, place: Place, mean_ns: f64) -> CauseFinding {
+        let effect = DelayEffect { mean_ns: Some(mean_ns), ..DelayEffect::default() };
+        CauseFinding { id, place, effect, ..finding("cause", CauseVerdict::Counted, None) }
+    }
+
+    #[test]
+    fn a_fast_link_without_a_cause_is_as_fast_as_its_host_allows() {
+        let headline_of = |causes| {
+            let mut fast = explanation(causes);
+            (fast.median_ns, fast.accounting.mean_ns) = (13e3, 14e3);
+            headline(&fast)
+        };
+        let wake_up =
+            CauseFinding { place: Place::Host, ..finding("wake-up", CauseVerdict::Proved, Some(9e3)) };
+        let answer =
+            "13.0 µs per request: as fast as this host allows, of which wake-up 9.00 µs (proved, 10 pairs).";
+        assert_eq!(headline_of(vec![wake_up.clone()]), answer);
+        assert_eq!(headline_of(vec![wake_up.clone(), rare("run_queue", Place::Host, 1e3)]), answer);
+        assert_eq!(headline_of(vec![]), "13.0 µs per request: as fast as this host allows.");
+        for (id, place) in [("run_queue", Place::Host), ("random_pause", Place::Server)] {
+            assert_eq!(
+                headline_of(vec![rare(id, place, 4e4), wake_up.clone()]),
+                "13.0 µs per request; some requests are slower by cause (40.0 µs on average, counted, not proved)."
+            );
+        }
+        assert_eq!(
+            headline_of(vec![rare("server_accept", Place::Server, 4e8)]),
+            "13.0 µs per request; the first requests of connections are slower by cause (400 ms on average, counted, \
+             not proved)."
+        );
+    }
+
+    #[test]
+    fn the_server_has_the_form_of_its_time() {
+        let server = CauseFinding { id: "server", ..finding("server", CauseVerdict::Counted, Some(43.9e6)) };
+        let answer =
+            |others: Vec<CauseFinding>| headline(&explanation([vec![server.clone()], others].concat()));
+        let expected = "44.0 ms per request: 43.9 ms (99.8 %) by server (counted, not proved), constant";
+        assert_eq!(answer(vec![]), format!("{expected}."));
+        assert_eq!(answer(vec![rare("run_queue", Place::Host, 5e4)]), format!("{expected}."), "microseconds");
+        let queue = answer(vec![rare("run_queue", Place::Host, 5e6)]);
+        let other = "; some requests are slower by cause (5.00 ms on average, counted, not proved).";
+        assert_eq!(queue, format!("{expected}{other}"));
     }
 
     #[test]
@@ -332,6 +439,9 @@ mod tests {
             combined: None,
             unexplained_ns: 90_000.0,
             accounting: Accounting {
+                shape: "constant".to_owned(),
+                unpaused: Spread { mean_ns: 44e6, p50_ns: 44e6, p90_ns: 44.1e6, p99_ns: 45e6 },
+                paused: Spread { mean_ns: 43e6, p50_ns: 44e6, p90_ns: 44.1e6, p99_ns: 45e6 },
                 mean_ns: 44e6,
                 minimum_ns: Some(3e4),
                 minimum_by: Some("the shortest round trip of the kernel"),
@@ -404,6 +514,9 @@ mod tests {
     fn without_a_cause_it_says_so() {
         let causes = vec![finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None)];
         let text = text(&explanation(causes));
-        assert!(text.starts_with("44.0 ms per request: no cause shown, 1 cause ruled out.\n"), "{text}");
+        assert!(
+            text.starts_with("44.0 ms per request, constant: no cause shown, 1 cause ruled out.\n"),
+            "{text}"
+        );
     }
 }

@@ -153,6 +153,7 @@ pub(in crate::report) mod tests {
         RateFinding {
             id: "receive_window",
             family: "window",
+            place: crate::explain::causes::Place::Path,
             name,
             verdict,
             effect: RateEffect {

@@ -17,6 +17,18 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
             plant: Plant::Lab("netem loss 1% in a guest"),
         },
         Cause {
+            id: "lost_datagrams",
+            name: "lost requests or replies",
+            applies: |target| !target.caps.is_reliable && target.caps.link_rate.is_none(),
+            signature: Signature::Hidden,
+            counter: Some("requests without a reply; handshakes that were sent again"),
+            knob: Knob::Missing(
+                "a datagram that is lost leaves no trace. Try: linkgauge path, or counters of the server's socket",
+            ),
+            remedy: "remove the loss of the path, raise the receive buffer of the server, or send less often",
+            plant: Plant::Lab("lab shaper --loss 2%"),
+        },
+        Cause {
             id: "tail_loss_probe",
             name: "tail loss probe",
             applies: |target| target.has_delayed_acknowledgements() && !target.is_local,

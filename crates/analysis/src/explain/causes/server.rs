@@ -30,5 +30,27 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
             remedy: "profile the server",
             plant: Plant::Lab("lab trouble --delay 5ms"),
         },
+        Cause {
+            id: "server",
+            name: "the server, or what lies behind it",
+            applies: |target| target.handshake_endpoint().is_some(),
+            signature: Signature::Hidden,
+            counter: Some("reply minus handshake: the kernel of the server answers sooner than its program"),
+            knob: Knob::Missing(
+                "only the server can reply sooner. Try: linkgauge latency stamp://…, which reports this time",
+            ),
+            remedy: "profile the server: its work, its locks, its disks, the services that it asks",
+            plant: Plant::Lab("lab trouble --delay 5ms"),
+        },
+        Cause {
+            id: "server_accept",
+            name: "late acceptance of connections",
+            applies: |target| target.has_delayed_acknowledgements() && target.caps.link_rate.is_none(),
+            signature: Signature::Hidden,
+            counter: Some("first reply of a connection minus the later ones, several times"),
+            knob: Knob::Missing("only the server can accept sooner. Try: linkgauge connect URL"),
+            remedy: "accept connections in the server at once, in a thread of its own, and keep connections open",
+            plant: Plant::NotHere("a server that accepts on a timer"),
+        },
     ],
 };

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::places::shape;
 use super::screen::Screen;
 use super::signatures::slow_limit;
 use linkgauge_model::stats;
@@ -47,8 +48,40 @@ pub struct Accounting {
     /// What that is, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) minimum_by: Option<&'static str>,
+    /// `constant`, `random`, or two groups.
+    pub(crate) shape: String,
+    /// How the round trips without a pause are spread, and those after a pause.
+    pub unpaused: Spread,
+    /// A program that seldom sends meets these.
+    pub paused: Spread,
     /// The parts.
     pub stages: Vec<Stage>,
+}
+
+/// How round trips are spread, in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 90th percentile.
+    pub p90_ns: f64,
+    /// 99th percentile: the slowest, of fewer than 100.
+    pub p99_ns: f64,
+}
+
+impl Spread {
+    fn of(latencies: &[f64]) -> Spread {
+        let mut sorted = latencies.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let rank = |share: f64| {
+            let rank = stats::nearest_rank(sorted.len() as u64, share) as usize;
+            rank.checked_sub(1).map_or(0.0, |index| sorted[index])
+        };
+        let p50_ns = stats::median(&sorted).unwrap_or(0.0);
+        Spread { mean_ns: mean(latencies), p50_ns, p90_ns: rank(0.9), p99_ns: rank(0.99) }
+    }
 }
 
 /// The parts of the round trips of the screen.
@@ -69,7 +102,15 @@ pub(super) fn account(screen: &Screen) -> Accounting {
         }
         _ => (None, None),
     };
-    Accounting { mean_ns: mean(&latencies), minimum_ns, minimum_by, stages: stages(&latencies, line_ns) }
+    Accounting {
+        mean_ns: mean(&latencies),
+        minimum_ns,
+        minimum_by,
+        shape: shape(&latencies),
+        unpaused: Spread::of(&latencies),
+        paused: Spread::of(&screen.paused.latencies_ns()),
+        stages: stages(&latencies, line_ns),
+    }
 }
 
 /// Splits round trips, in ns, of which the line needs `line_ns`.
@@ -154,6 +195,13 @@ mod tests {
         // Constants take no part in the spread; the tail consists of the slow requests.
         assert!(stages[0].spread_share.unwrap().abs() < 1e-9 && stages[1].tail_share.unwrap().abs() < 1e-9);
         assert!(stages[3].median_share == 0.0 && stages[3].tail_share.unwrap() > 0.75, "{stages:#?}");
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_nearest_rank() {
+        let spread = Spread::of(&(1..=200).map(f64::from).collect::<Vec<_>>());
+        assert_eq!(spread, Spread { mean_ns: 100.5, p50_ns: 100.5, p90_ns: 180.0, p99_ns: 198.0 });
+        assert_eq!(Spread::of(&[]), Spread::default());
     }
 
     #[test]

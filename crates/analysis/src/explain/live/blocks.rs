@@ -1,19 +1,27 @@
 //! Blocks: short measurements of one case, each on a fresh connection, with the samples of each request.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::time::Duration;
 
+use super::rare::RareLog;
 use super::{DeviceChanger, LiveError};
 use linkgauge_engine::host::local_server::{LocalServer, ServerWatch};
 use linkgauge_engine::host::power;
-use linkgauge_engine::link::Dialer;
+use linkgauge_engine::link::{Dialer, endpoint_caps};
+use linkgauge_engine::protocol;
 use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
+use linkgauge_model::clock::Clock;
 use linkgauge_model::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
 use linkgauge_model::run::{CaseResult, Failure, FailureKind};
 use linkgauge_model::sample::{RawFile, Sample};
 
 /// Samples of a block that are handed over at once.
 const COLLECTED_AT_ONCE: usize = 4096;
+
+/// Limits of the time after which a message counts as lost.
+const MIN_TIMEOUT: Duration = Duration::from_millis(250);
+const MAX_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Before a block without any reply is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -43,6 +51,8 @@ pub(super) enum Change {
     CpuWakeLatency,
     /// Another message size.
     MessageBytes(u32),
+    /// Several connections at once.
+    Parallel(u32),
 }
 
 impl Change {
@@ -59,6 +69,7 @@ impl Change {
             }
             Change::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
             Change::MessageBytes(bytes) => format!("{bytes} bytes"),
+            Change::Parallel(connections) => format!("{connections} connections"),
         }
     }
 }
@@ -115,6 +126,8 @@ pub(super) struct BlockRunner {
     pub(super) case: Case,
     /// The server, if it is another program of this host.
     pub(super) server: Option<LocalServer>,
+    /// The slow requests of all blocks.
+    pub(super) rare: RefCell<RareLog>,
 }
 
 impl BlockRunner {
@@ -125,15 +138,40 @@ impl BlockRunner {
     /// As for [`BlockRunner::run`].
     pub(super) fn run_watched(&self, block: BlockPlan) -> Result<Block, LiveError> {
         let watch = self.server.as_ref().and_then(LocalServer::watch);
-        let block = self.run(&[], block);
+        let block = self.run_changed(&[], block);
         let server_wait_ns = watch.map(ServerWatch::finish);
-        Ok(Block { server_wait_ns, ..block? })
+        let block = Block { server_wait_ns, ..block? };
+        self.rare.borrow_mut().note(&block);
+        Ok(block)
+    }
+
+    /// The protocol was found out: detected once, and its port is that of the handshakes as well.
+    pub(super) fn use_protocol(&mut self, name: &str) {
+        name.clone_into(&mut self.case.protocol);
+        let scheme = self.case.endpoints[0].scheme();
+        let default = protocol::find_protocol(name).and_then(|protocol| protocol.default_port(scheme));
+        self.dialer.default_port = default;
+    }
+
+    /// Gives up a message that can be lost after this time, within limits.
+    pub(super) fn limit_timeout(&mut self, wanted: Duration) {
+        let is_reliable = endpoint_caps(&self.case.endpoints[0]).is_ok_and(|caps| caps.is_reliable);
+        if !is_reliable && matches!(self.dialer.clock, Clock::System) {
+            let usual = self.case.timeout.unwrap_or(MAX_TIMEOUT);
+            self.case.timeout = Some(wanted.clamp(MIN_TIMEOUT.min(usual), usual));
+        }
     }
 
     /// # Errors
     ///
     /// The case cannot run, or no request got a reply.
     pub(super) fn run(&self, changes: &[Change], block: BlockPlan) -> Result<Block, LiveError> {
+        let block = self.run_changed(changes, block)?;
+        self.rare.borrow_mut().note(&block);
+        Ok(block)
+    }
+
+    fn run_changed(&self, changes: &[Change], block: BlockPlan) -> Result<Block, LiveError> {
         let mut case = Case {
             pacing: block.pacing,
             stop: StopCondition { count: Some(block.count), ..StopCondition::after_time(block.time) },
@@ -150,6 +188,7 @@ impl BlockRunner {
                 Change::BusyPoll => case.wait = WaitMode::BusyPoll,
                 Change::Pin(pinning) => case.pin = *pinning,
                 Change::MessageBytes(bytes) => case.message_bytes = Some(*bytes),
+                Change::Parallel(connections) => case.parallel = *connections,
                 Change::CpuWakeLatency => {
                     held.push(Box::new(power::request_wake_latency(0).map_err(LiveError::invalid)?))
                 }

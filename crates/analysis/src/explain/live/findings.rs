@@ -1,7 +1,11 @@
 //! Suspects and findings: which causes are tested, and what is reported about each.
 
-use super::super::causes::{self, Cause, CauseFamily, DEVICE_SETTINGS, DOSES, Dose, Knob, Signature, Target};
+use super::super::causes::{
+    self, Cause, CauseFamily, DEVICE_SETTINGS, DOSES, Dose, Knob, Place, Signature, Target,
+};
+use super::super::counters;
 use super::blocks::{Block, Change};
+use super::places::{self, Part};
 use super::prove::{DoseResponse, Proof, Trial, TrialOutcome};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
@@ -27,6 +31,16 @@ const LONG_WAIT_NS: f64 = 5e5;
 const MIN_STEAL_PERCENT: f64 = 5.0;
 /// The protocol whose client can bind the server's threads.
 const PROTOCOL_THAT_PINS: &str = "linkgauge";
+/// The causes that have what others leave.
+/// From here on it is measured whether a server serialises clients.
+const SLOW_SERVER_NS: f64 = 500e3;
+const PATH_QUEUE: &str = "path_queue";
+const PATH_LOSS: &str = "path_loss";
+pub(super) const SERVER: &str = "server";
+/// Fewer lost requests can be by chance, and what a program without a reply waits for as a rule.
+const MIN_LOST: f64 = 2.0;
+const MIN_LOST_SHARE: f64 = 0.001;
+const LOST_NS: f64 = 1e9;
 /// A server that takes a smaller share of the median does not matter.
 const MIN_SERVER_SHARE: f64 = 0.05;
 
@@ -35,6 +49,8 @@ struct Count {
     text: String,
     /// Part of the median, if the counter shows it.
     cost_ns: Option<f64>,
+    /// Part of the mean.
+    mean_ns: f64,
 }
 
 /// A cause that is tested, or that something points at.
@@ -143,12 +159,18 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
     for (family, cause) in causes::all().filter(|(_, cause)| (cause.applies)(target)) {
         let seen = sightings.iter().position(|sighting| sighting.cause.id == cause.id);
         let sighting = seen.map(|index| sightings.swap_remove(index));
+        // Other things of a host become cold as well: only the setting shows what the sleep states cost.
+        let (sighting, cold) = match cause.knob {
+            Knob::CpuWakeLatency => (None, sighting.map(|sighting| sighting.evidence)),
+            _ => (sighting, None),
+        };
         let hint = signatures::is_near_timer(cause, median_ns).then(|| match cause.signature {
             Signature::Timer { delay_ms, .. } => {
                 format!("the median is about as long as this timer ({})", format_nanoseconds(delay_ms * 1e6))
             }
             _ => "the median is about as long as this timer".to_owned(),
         });
+        let hint = hint.or(cold);
         let counted = count(cause, screen);
         let (trial, why_untested) = match find_trial(cause, screen, target, allowed) {
             Ok(trial) => (Some(trial), String::new()),
@@ -188,22 +210,45 @@ pub(super) fn use_cost_of_bytes(
         return;
     }
     for (family, sighting) in signatures::character_timers(target, rest_ns) {
-        let cause = sighting.cause;
-        if let Some(known) = suspects.iter_mut().find(|suspect| suspect.cause.id == cause.id) {
-            known.sighting = Some(sighting);
-            continue;
-        }
-        suspects.push(Suspect {
+        let why_untested = find_trial(sighting.cause, screen, target, allowed).err().unwrap_or_default();
+        add_sighting(suspects, family, sighting, why_untested);
+    }
+}
+
+/// Adds what was found after the tests.
+fn add_sighting(
+    suspects: &mut Vec<Suspect>,
+    family: &'static CauseFamily,
+    sighting: Sighting,
+    why_untested: String,
+) {
+    let cause = sighting.cause;
+    match suspects.iter_mut().find(|suspect| suspect.cause.id == cause.id) {
+        Some(known) => known.sighting = Some(sighting),
+        None => suspects.push(Suspect {
             family,
             cause,
             sighting: Some(sighting),
             hint: None,
             counted: None,
             trial: None,
-            why_untested: find_trial(cause, screen, target, allowed).err().unwrap_or_default(),
+            why_untested,
             proof: None,
-        });
+        }),
     }
+}
+
+/// Adds rare pauses, unless the screen has shown them, or what sleeps or is lost looks like them.
+pub(super) fn add_rare(suspects: &mut Vec<Suspect>, rare: Option<Sighting>) {
+    let is_alike =
+        |suspect: &Suspect| suspect.sighting.is_some() && causes::slows_some_requests(suspect.cause.id);
+    let Some(rare) = rare.filter(|_| !suspects.iter().any(is_alike)) else { return };
+    let Some((family, _)) = causes::all().find(|(_, cause)| cause.id == rare.cause.id) else { return };
+    let why = match rare.cause.knob {
+        Knob::Missing(why) => why.to_owned(),
+        _ => String::new(),
+    };
+    add_sighting(suspects, family, rare, why);
 }
 
 /// A setting of the device that proves the cause, if the user allows it.
@@ -340,24 +385,69 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
     match cause.id {
         "run_queue" => {
             let wait = cpu_waits(screen).next()?;
-            Some(Count { text: wait.describe(), cost_ns: None })
+            Some(Count { text: wait.describe(), cost_ns: None, mean_ns: wait.per_request_ns })
         }
         "steal" => {
             let percent = result.placement.host_load.steal_percent?;
             let text = format!(
                 "the hypervisor ran other guests {percent:.0} % of the time: it delays single requests"
             );
-            (percent >= MIN_STEAL_PERCENT).then_some(Count { text, cost_ns: None })
+            (percent >= MIN_STEAL_PERCENT).then_some(Count { text, cost_ns: None, mean_ns: 0.0 })
+        }
+        "delayed_ack_nagle" if signatures::is_near_timer(cause, screen.median_ns()) => {
+            let text = counters::delayed_acknowledgements(result)?.evidence;
+            let cost_ns = screen.median_ns() - signatures::network_ns(screen);
+            Some(Count { text, cost_ns: Some(cost_ns), mean_ns: cost_ns })
         }
         "server_time" => {
             let turnaround = result.figures.one_way.as_ref()?.turnaround_ns.percentile("p50")? as f64;
             let text =
                 format!("the server reports {} from a request to its reply", format_nanoseconds(turnaround));
-            (turnaround >= MIN_SERVER_SHARE * screen.median_ns())
-                .then_some(Count { text, cost_ns: Some(turnaround) })
+            (turnaround >= MIN_SERVER_SHARE * screen.median_ns()).then_some(Count {
+                text,
+                cost_ns: Some(turnaround),
+                mean_ns: turnaround,
+            })
         }
-        _ => None,
+        "lost_datagrams" => {
+            let (lost, all) = (screen.lost() as f64, (screen.lost() + screen.replies()) as f64);
+            let handshakes = screen.path.as_ref().map_or_else(String::new, |path| match path.resent {
+                0 => format!("; none of {} handshakes was lost", path.handshakes.len()),
+                resent => {
+                    format!("; {resent} of {} handshakes were lost as well", path.handshakes.len() + resent)
+                }
+            });
+            let text = format!(
+                "{lost:.0} of {all:.0} requests had no reply ({:.1} %){handshakes}",
+                100.0 * lost / all.max(1.0)
+            );
+            let matters = lost >= MIN_LOST && lost >= MIN_LOST_SHARE * all;
+            matters.then(|| Count { text, cost_ns: None, mean_ns: LOST_NS * lost / all })
+        }
+        _ => places::part(cause, screen).map(|Part { cost_ns, mean_ns, text }| Count {
+            text,
+            cost_ns: Some(cost_ns),
+            mean_ns,
+        }),
     }
+}
+
+/// Adds how the time of the server follows the number of clients.
+pub(super) fn add_growth(suspects: &mut [Suspect], growth: &str, several_ns: f64) {
+    let server = suspects.iter_mut().find(|suspect| suspect.cause.id == SERVER);
+    if let Some(count) = server.and_then(|server| server.counted.as_mut()) {
+        let several = format_nanoseconds(several_ns);
+        count.text += &format!("; {several} with {} clients at once: {growth}", places::CLIENTS);
+    }
+}
+
+/// Whether the server takes so much of a round trip that it matters how.
+pub(super) fn has_slow_server(suspects: &[Suspect]) -> bool {
+    let is_slow = |suspect: &Suspect| {
+        let count = suspect.counted.as_ref().filter(|_| suspect.cause.id == SERVER);
+        count.is_some_and(|count| count.cost_ns.is_some_and(|cost| cost > SLOW_SERVER_NS))
+    };
+    suspects.iter().any(is_slow)
 }
 
 /// Leaves out the least likely tests, so that at most `most` remain.
@@ -377,9 +467,10 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
     let mut findings: Vec<CauseFinding> =
         suspects.into_iter().map(|suspect| finding(suspect, screen)).collect();
     limit_estimates(&mut findings, median_ns);
+    let latencies = screen.closed.latencies_ns();
+    leave_rest(&mut findings, latencies.iter().sum::<f64>() / latencies.len().max(1) as f64);
     findings.sort_by(|a, b| {
-        let cost = |finding: &CauseFinding| finding.effect.cost_ns.unwrap_or(0.0);
-        let by_cost = || cost(b).total_cmp(&cost(a)).then(a.verdict.cmp(&b.verdict));
+        let by_cost = || b.rank_ns().total_cmp(&a.rank_ns()).then(a.verdict.cmp(&b.verdict));
         match (a.verdict.is_found(), b.verdict.is_found()) {
             (true, true) => by_cost(),
             (false, false) => a.verdict.cmp(&b.verdict).then_with(by_cost),
@@ -403,6 +494,34 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
                 *limits = Interval { low: limits.low.min(rest), high: limits.high.min(rest) };
             }
             rest -= *cost;
+        }
+    }
+}
+
+/// What is only known by its place has what no cause of another name takes; little of it is not worth a name.
+fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64) {
+    const BY_PLACE: [&str; 4] = ["path_delay", PATH_QUEUE, SERVER, causes::ACCEPT];
+    let others = |findings: &[CauseFinding], place: Place, of: fn(&CauseFinding) -> f64| -> f64 {
+        let counts = |finding: &&CauseFinding| {
+            let is_there = place == Place::Server || finding.place == place;
+            finding.verdict.is_found() && is_there && !BY_PLACE.contains(&finding.id)
+        };
+        findings.iter().filter(counts).map(of).sum()
+    };
+    for (id, place) in [(PATH_QUEUE, Place::Path), (SERVER, Place::Server)] {
+        let named_ns = others(findings, place, CauseFinding::rank_ns);
+        let named_cost_ns = others(findings, place, |finding| finding.share_ns().unwrap_or(0.0));
+        let Some(index) = findings.iter().position(|finding| finding.id == id) else { continue };
+        // Repairs of losses make the mean long, and replies that the server sent again are not counted.
+        let has_losses = findings.iter().any(|finding| finding.id == PATH_LOSS && finding.verdict.is_found());
+        let effect = &mut findings[index].effect;
+        if has_losses && id == SERVER {
+            effect.mean_ns = effect.cost_ns;
+        }
+        effect.mean_ns = effect.mean_ns.map(|own| (own - named_ns).max(0.0));
+        effect.cost_ns = effect.cost_ns.map(|own| (own - named_cost_ns).max(0.0));
+        if findings[index].rank_ns() < places::MIN_SHARE * mean_ns {
+            findings.remove(index);
         }
     }
 }
@@ -431,6 +550,9 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
         }
         None => evidence.push(format!("not tested: {why_untested}")),
     }
+    let seen = [sighting.as_ref().map(|seen| seen.mean_ns), counted.as_ref().map(|count| count.mean_ns)];
+    let tail_ns = proof.as_ref().filter(|_| is_tail).map(|proof| proof.cost_ns);
+    let mean_ns = verdict.is_found().then(|| seen.into_iter().chain([tail_ns]).flatten().fold(0.0, f64::max));
     let proved_cost = |proof: &Proof| (Some(proof.cost_ns), proof.cost_interval_ns);
     let (cost_ns, cost_interval_ns) = match verdict {
         _ if is_tail => (None, None),
@@ -445,11 +567,13 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     CauseFinding {
         id: cause.id,
         family: family.name,
+        place: causes::place(family, cause.id),
         name: cause.name,
         verdict,
         effect: DelayEffect {
             cost_ns,
             cost_interval_ns,
+            mean_ns: mean_ns.filter(|mean_ns| *mean_ns > 0.0),
             dose: proof.as_ref().and_then(|proof| proof.dose.clone()),
             p: proof.as_ref().and_then(|proof| proof.p),
             pairs_ns: proof
@@ -482,7 +606,12 @@ fn describe_proof(trial: Option<&Trial>, proof: &Proof, screen: &Screen) -> Stri
     let interval = proof
         .cost_interval_ns
         .map(|interval| format!(" [{}, {}]", effect(interval.high), effect(interval.low)));
-    format!("{knob}: {}{}, {pairs}", effect(proof.cost_ns), interval.unwrap_or_default())
+    let power = proof.cost_interval_ns.filter(|_| proof.outcome == TrialOutcome::NotShown);
+    let power = power.map(|interval| {
+        format!("; an effect above {} would show", format_nanoseconds(0.5 * (interval.high - interval.low)))
+    });
+    let (interval, power) = (interval.unwrap_or_default(), power.unwrap_or_default());
+    format!("{knob}: {}{interval}, {pairs}{power}", effect(proof.cost_ns))
 }
 
 /// `each ms of delack_max costs 0.98 ms [0.91 ms, 1.02 ms], 16 blocks`; of times only.
@@ -498,4 +627,43 @@ fn describe_dose(dose: &DoseResponse) -> Option<String> {
         interval.unwrap_or_default(),
         format_plural(dose.points.len() as u64, "block")
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(id: &'static str, place: Place, cost_ns: f64, mean_ns: f64) -> CauseFinding {
+        let effect = DelayEffect { cost_ns: Some(cost_ns), mean_ns: Some(mean_ns), ..DelayEffect::default() };
+        let (family, name, remedy, evidence) = ("", "", "", Vec::new());
+        CauseFinding { id, family, place, name, verdict: CauseVerdict::Counted, effect, evidence, remedy }
+    }
+
+    #[test]
+    fn what_is_known_by_its_place_has_what_the_named_causes_leave() {
+        let server = || found(SERVER, Place::Server, 10e6, 12e6);
+        let left = |others: Vec<CauseFinding>| {
+            let mut findings = [vec![server()], others].concat();
+            leave_rest(&mut findings, 20e6);
+            let server = findings.iter().find(|finding| finding.id == SERVER);
+            server.map(|server| (server.effect.cost_ns.unwrap(), server.effect.mean_ns.unwrap()))
+        };
+        assert_eq!(left(vec![]), Some((10e6, 12e6)));
+        assert_eq!(left(vec![found("per_byte_cost", Place::Path, 6e6, 6e6)]), Some((4e6, 6e6)));
+        assert_eq!(left(vec![found("delayed_ack_nagle", Place::Server, 10e6, 10e6)]), None, "little is left");
+        // The path and new connections have parts of their own.
+        assert_eq!(left(vec![found("path_delay", Place::Path, 9e6, 9e6)]), Some((10e6, 12e6)));
+        assert_eq!(left(vec![found(causes::ACCEPT, Place::Server, 0.0, 4e8)]), Some((10e6, 12e6)));
+        assert_eq!(left(vec![found(PATH_LOSS, Place::Path, 0.0, 1e6)]), Some((10e6, 9e6)), "its median");
+        let mut queue = vec![
+            found(PATH_QUEUE, Place::Path, 5e6, 5e6),
+            found("path_clock", Place::Path, 5e6, 5e6),
+            found("remote_clock", Place::Server, 9e6, 9e6),
+        ];
+        leave_rest(&mut queue, 20e6);
+        assert_eq!(
+            queue.iter().map(|finding| finding.id).collect::<Vec<_>>(),
+            ["path_clock", "remote_clock"]
+        );
+    }
 }

@@ -1,7 +1,8 @@
 //! Proofs: one setting is changed at a time, in pairs with the baseline, all suspects in one random sequence.
 //!
-//! A round holds a block of the baseline and one of each suspect, in random order. So slow changes of the host meet all
-//! alike, and one block of the baseline serves all suspects. The pairs are compared by their ranks.
+//! A round holds two blocks of the baseline and one of each suspect, in random order. So slow changes of the host meet all
+//! alike, and one block of the baseline serves all suspects. The pairs are compared by their ranks; the second block of the
+//! baseline shows what two blocks differ by without a change, and a proof has to exceed it.
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use linkgauge_model::stats::{self, Interval, SplitMix64, fit};
 pub(super) const ROUNDS: usize = 10;
 /// Fewer pairs cannot prove anything.
 pub(super) const MIN_ROUNDS: usize = 6;
+/// Blocks of the baseline in each round.
+const UNCHANGED: usize = 2;
 /// Requests of a block without which its median means little.
 const MIN_BLOCK_REQUESTS: f64 = 5.0;
 /// Requests of a block at most.
@@ -128,6 +131,8 @@ impl BlockTimes {
 pub(super) struct Sequence {
     /// The blocks of the baseline, one of each round.
     baseline: Vec<BlockTimes>,
+    /// The same again: what two blocks differ by without a change.
+    null: Vec<BlockTimes>,
     /// The blocks of each trial, one of each round.
     trials: Vec<Vec<BlockTimes>>,
     /// The user interrupted.
@@ -145,12 +150,12 @@ fn shortest_block(median: Duration) -> Duration {
 pub(super) fn trials_that_fit(time: Duration, median: Duration) -> usize {
     let blocks_of =
         |rounds: usize| (time.as_secs_f64() / rounds as f64 / shortest_block(median).as_secs_f64()) as usize;
-    blocks_of(ROUNDS).saturating_sub(1).max(blocks_of(MIN_ROUNDS).saturating_sub(1).min(1))
+    blocks_of(ROUNDS).saturating_sub(UNCHANGED).max(blocks_of(MIN_ROUNDS).saturating_sub(UNCHANGED).min(1))
 }
 
 /// The time into which this number of trials fits.
 pub(super) fn time_for(trials: usize, median: Duration) -> Duration {
-    shortest_block(median).saturating_mul((ROUNDS * (trials + 1)) as u32)
+    shortest_block(median).saturating_mul((ROUNDS * (trials + UNCHANGED)) as u32)
 }
 
 /// A trial that failed this often in a row is refused by the link.
@@ -167,6 +172,7 @@ pub(super) fn measure(
 ) -> Result<Sequence, LiveError> {
     let mut sequence = Sequence {
         baseline: Vec::new(),
+        null: Vec::new(),
         trials: vec![Vec::new(); trials.len()],
         is_interrupted: false,
         lost: None,
@@ -176,16 +182,16 @@ pub(super) fn measure(
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
         let elapsed = runner.dialer.now().since(began);
-        let blocks = trials.len() + 1;
+        let blocks = trials.len() + UNCHANGED;
         let left = time.saturating_sub(elapsed);
         if is_over(round, elapsed, left, time) {
             break;
         }
         let block = block_plan(left.div_f64(((ROUNDS - round) * blocks) as f64), median, setup);
-        // Index 0 is the baseline.
-        let mut times = vec![BlockTimes::FAILED; trials.len() + 1];
-        for index in shuffled(trials.len() + 1, random) {
-            let trial = index.checked_sub(1);
+        // The first are those of the baseline.
+        let mut times = vec![BlockTimes::FAILED; blocks];
+        for index in shuffled(blocks, random) {
+            let trial = index.checked_sub(UNCHANGED);
             if trial.is_some_and(|trial| failures[trial] == MAX_FAILURES) {
                 continue;
             }
@@ -212,7 +218,8 @@ pub(super) fn measure(
             }
         }
         sequence.baseline.push(times[0]);
-        sequence.trials.iter_mut().zip(&times[1..]).for_each(|(list, times)| list.push(*times));
+        sequence.null.push(times[1]);
+        sequence.trials.iter_mut().zip(&times[UNCHANGED..]).for_each(|(list, times)| list.push(*times));
         let of_round = runner.dialer.now().since(began).saturating_sub(elapsed);
         setup = of_round.div_f64(blocks as f64).saturating_sub(block.time).max(BLOCK_SETUP);
     }
@@ -261,25 +268,28 @@ impl Sequence {
     /// The proof of each trial. `base_bytes`: the message size of the baseline.
     pub(super) fn proofs(&self, trials: &[Trial], base_bytes: u32) -> Vec<Proof> {
         let pairs: Vec<Vec<(f64, f64)>> =
-            trials.iter().enumerate().map(|(index, trial)| self.pairs(index, trial)).collect();
+            trials.iter().zip(&self.trials).map(|(trial, blocks)| self.pairs(blocks, trial)).collect();
         let is_switch = |index: &usize| !matches!(trials[*index], Trial::Sizes(_));
         let switches: Vec<usize> = (0..trials.len()).filter(is_switch).collect();
         let p_values: Vec<f64> =
             switches.iter().map(|&index| stats::signed_rank_p(&log_ratios(&pairs[index]))).collect();
         let mut adjusted = stats::holm_adjusted(&p_values).into_iter();
         let judged = trials.iter().zip(pairs).map(|(trial, pairs)| match trial {
-            Trial::Switch(_) | Trial::TailSwitch(_) => judge_switch(pairs, adjusted.next().unwrap_or(1.0)),
+            Trial::Switch(_) | Trial::TailSwitch(_) => {
+                judge_switch(pairs, adjusted.next().unwrap_or(1.0), noise(&self.pairs(&self.null, trial)))
+            }
             Trial::Sizes(sizes) => judge_sizes(pairs, sizes, base_bytes),
         });
         judged.collect()
     }
 
-    fn pairs(&self, index: usize, trial: &Trial) -> Vec<(f64, f64)> {
+    /// The blocks of each round with those of the baseline.
+    fn pairs(&self, blocks: &[BlockTimes], trial: &Trial) -> Vec<(f64, f64)> {
         let of = |times: &BlockTimes| match trial {
             Trial::TailSwitch(_) => times.mean,
             Trial::Switch(_) | Trial::Sizes(_) => times.median,
         };
-        let pairs = self.baseline.iter().map(of).zip(self.trials[index].iter().map(of));
+        let pairs = self.baseline.iter().map(of).zip(blocks.iter().map(of));
         pairs.filter(|(baseline, changed)| baseline.is_finite() && changed.is_finite()).collect()
     }
 }
@@ -288,12 +298,21 @@ fn log_ratios(pairs: &[(f64, f64)]) -> Vec<f64> {
     pairs.iter().map(|(baseline, changed)| (changed / baseline).ln()).collect()
 }
 
-fn judge_switch(pairs: Vec<(f64, f64)>, p: f64) -> Proof {
+/// What blocks without a change differ by, as a logarithm of their ratio: the outer end of its 95 % interval.
+fn noise(null: &[(f64, f64)]) -> f64 {
+    let interval = stats::hodges_lehmann_centre(&log_ratios(null)).and_then(|(_, interval)| interval);
+    interval.map_or(0.0, |interval| interval.low.abs().max(interval.high.abs()))
+}
+
+/// A proof needs an effect that is beyond what blocks without a change differ by.
+fn judge_switch(pairs: Vec<(f64, f64)>, p: f64, noise: f64) -> Proof {
     let relative = stats::hodges_lehmann_centre(&log_ratios(&pairs)).and_then(|(_, interval)| interval);
     let savings: Vec<f64> = pairs.iter().map(|(baseline, changed)| baseline - changed).collect();
     let (cost_ns, cost_interval_ns) = stats::hodges_lehmann_centre(&savings).unwrap_or((0.0, None));
     let outcome = match relative {
-        Some(interval) if p < SIGNIFICANCE_LEVEL && interval.high < -MARGIN => TrialOutcome::Proved,
+        Some(interval) if p < SIGNIFICANCE_LEVEL && interval.high < -MARGIN.max(noise) => {
+            TrialOutcome::Proved
+        }
         // A setting that makes requests slower removes nothing either.
         Some(interval) if pairs.len() >= MIN_ROUNDS && interval.low > -MARGIN => TrialOutcome::RuledOut,
         _ => TrialOutcome::NotShown,
@@ -335,6 +354,13 @@ fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof 
     proof
 }
 
+/// A block of a few requests that may take this time.
+pub(super) fn short_block(time: Duration, median: Duration) -> BlockPlan {
+    let least = median.mul_f64(MIN_BLOCK_REQUESTS / 2.0);
+    let time = time.saturating_sub(BLOCK_SETUP).clamp(least, MAX_BLOCK_TIME.max(least));
+    BlockPlan { pacing: Pacing::Closed, count: MAX_BLOCK_REQUESTS, time, warm_up: 1 }
+}
+
 /// Blocks of each dose.
 const DOSE_ROUNDS: usize = 4;
 
@@ -346,9 +372,7 @@ pub(super) fn measure_doses(
     (time, median): (Duration, Duration),
     random: &mut SplitMix64,
 ) -> Result<Option<DoseResponse>, LiveError> {
-    let length = time.div_f64((DOSE_ROUNDS * dose.values.len()) as f64).saturating_sub(BLOCK_SETUP);
-    let length = length.clamp(median.mul_f64(MIN_BLOCK_REQUESTS / 2.0), MAX_BLOCK_TIME);
-    let block = BlockPlan { pacing: Pacing::Closed, count: MAX_BLOCK_REQUESTS, time: length, warm_up: 1 };
+    let block = short_block(time.div_f64((DOSE_ROUNDS * dose.values.len()) as f64), median);
     let mut points = Vec::new();
     for _ in 0..DOSE_ROUNDS {
         for index in shuffled(dose.values.len(), random) {
@@ -374,15 +398,26 @@ mod tests {
         let noise = |index: usize| 1.0 + 0.002 * (index as f64 * 7.0 % 5.0);
         let pairs =
             |factor: f64| (0..10).map(|i| (1e6 * noise(i), factor * 1e6 * noise(i + 3))).collect::<Vec<_>>();
-        let proof = judge_switch(pairs(0.5), 0.002);
+        let proof = judge_switch(pairs(0.5), 0.002, 0.0);
         assert_eq!(proof.outcome, TrialOutcome::Proved);
         assert!((proof.cost_ns / 5e5 - 1.0).abs() < 0.02, "{proof:?}");
-        assert_eq!(judge_switch(pairs(1.0), 0.9).outcome, TrialOutcome::RuledOut);
-        assert_eq!(judge_switch(pairs(1.4), 0.002).outcome, TrialOutcome::RuledOut);
+        assert_eq!(judge_switch(pairs(1.0), 0.9, 0.0).outcome, TrialOutcome::RuledOut);
+        assert_eq!(judge_switch(pairs(1.4), 0.002, 0.0).outcome, TrialOutcome::RuledOut);
         // Within the margin, significant or not.
-        assert_eq!(judge_switch(pairs(0.98), 0.002).outcome, TrialOutcome::RuledOut);
-        assert_eq!(judge_switch(pairs(0.5)[..4].to_vec(), 0.125).outcome, TrialOutcome::NotShown);
-        assert_eq!(judge_switch(Vec::new(), 1.0).outcome, TrialOutcome::NotShown);
+        assert_eq!(judge_switch(pairs(0.98), 0.002, 0.0).outcome, TrialOutcome::RuledOut);
+        assert_eq!(judge_switch(pairs(0.5)[..4].to_vec(), 0.125, 0.0).outcome, TrialOutcome::NotShown);
+        assert_eq!(judge_switch(Vec::new(), 1.0, 0.0).outcome, TrialOutcome::NotShown);
+    }
+
+    #[test]
+    fn a_proof_beats_blocks_without_a_change() {
+        // 20 % less, where blocks without a change differ by up to 40 % either way, all in one direction.
+        let pairs: Vec<(f64, f64)> = (0..10).map(|i| (1e6, 8e5 + 1e3 * f64::from(i))).collect();
+        assert_eq!(judge_switch(pairs.clone(), 0.002, 0.02).outcome, TrialOutcome::Proved);
+        let null: Vec<(f64, f64)> = (0..10).map(|i| (1e6, 6e5 + 8e4 * f64::from(i))).collect();
+        assert!(noise(&null) > 0.2, "{}", noise(&null));
+        assert_eq!(judge_switch(pairs, 0.002, noise(&null)).outcome, TrialOutcome::NotShown);
+        assert_eq!(noise(&[]), 0.0);
     }
 
     #[test]
@@ -391,6 +426,7 @@ mod tests {
         let noise = |round: usize| 1e3 * (7 * round % 5) as f64;
         let sequence = Sequence {
             baseline: (0..10).map(|round| times(2e6 + noise(round))).collect(),
+            null: (0..10).map(|round| times(2e6 + noise(round + 1))).collect(),
             trials: vec![(0..10).map(|round| times(1.1e6 + noise(round + 3))).collect(); 2],
             is_interrupted: false,
             lost: None,
@@ -445,8 +481,8 @@ mod tests {
     #[test]
     fn long_round_trips_leave_room_for_fewer_trials() {
         assert!(trials_that_fit(Duration::from_secs(36), Duration::from_micros(20)) > 100);
-        assert_eq!(trials_that_fit(Duration::from_secs(36), Duration::from_millis(44)), 10);
-        assert_eq!(trials_that_fit(Duration::from_millis(5200), Duration::from_millis(44)), 1, "six rounds");
+        assert_eq!(trials_that_fit(Duration::from_secs(36), Duration::from_millis(44)), 9);
+        assert_eq!(trials_that_fit(Duration::from_millis(5700), Duration::from_millis(44)), 1, "six rounds");
         assert_eq!(trials_that_fit(Duration::from_secs(6), Duration::from_secs(1)), 0);
     }
 }

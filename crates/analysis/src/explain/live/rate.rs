@@ -108,7 +108,7 @@ pub struct RateExplanation {
     pub message_bytes: u32,
     /// Requested time.
     pub(crate) budget_ns: u64,
-    /// Delivered payload, in bit/s: the median of the baseline blocks, or the screen if nothing was tested.
+    /// Delivered payload, in bit/s, of the screen: the blocks of the tests are short, and much of them is their start.
     pub throughput_bps: f64,
     /// Pairs of each test that fitted into the time. 0: nothing was tested.
     pub pairs: u32,
@@ -177,7 +177,7 @@ pub fn explain_rate(
         direction: screen.result.direction,
         message_bytes: screen.result.message_bytes,
         budget_ns: options.budget.as_nanos() as u64,
-        throughput_bps: sequence.baseline_bps().unwrap_or(screen.rate_bps),
+        throughput_bps: screen.rate_bps,
         pairs: sequence.rounds() as u32,
         planned_pairs: super::prove::ROUNDS as u32,
         needed_ns: plan.needed.map(|needed| needed.as_nanos() as u64),

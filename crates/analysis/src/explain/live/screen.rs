@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::causes::Target;
 use super::LiveError;
 use super::blocks::{Block, BlockPlan, BlockRunner};
+use super::path::{Path, PathWatch};
 use linkgauge_engine::host::cpu::{self, CpuTicks};
 use linkgauge_engine::link::UnpacedScope;
+use linkgauge_model::clock::Clock;
 use linkgauge_model::plan::Pacing;
 use linkgauge_model::stats;
 use linkgauge_model::units::{format_nanoseconds, format_plural};
@@ -18,8 +21,8 @@ use linkgauge_model::units::{format_nanoseconds, format_plural};
 const CLOSED_SHARE: f64 = 0.05;
 const PAUSED_SHARE: f64 = 0.28;
 
-/// Requests without a pause at most: enough for rare groups.
-const MAX_CLOSED_REQUESTS: u64 = 20_000;
+/// Requests without a pause at most: the time limits them, and this only the memory.
+const MAX_CLOSED_REQUESTS: u64 = 400_000;
 /// Requests after a pause that the mean pause is chosen for.
 const PAUSED_REQUESTS: f64 = 300.0;
 /// And at least, where a longer pause is needed: a clock makes a request without a pause as long as its period, and periods
@@ -31,6 +34,13 @@ const MIN_MEAN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_MEAN_PAUSE: Duration = Duration::from_millis(600);
 /// Hosts limit the rate of replies where requests must not be sent without a pause.
 const LIMITED_MEAN_PAUSE: Duration = Duration::from_millis(110);
+
+/// Connections whose first reply is measured, and the time above which further connections are a burden.
+const FIRST_REPLIES: usize = 3;
+const LATE_FIRST_NS: f64 = 100e6;
+
+/// Lost messages cost their timeout, which is this multiple of the longest round trip.
+const TIMEOUT_RATIO: f64 = 20.0;
 
 /// A CPU with less load differs by this share of its time.
 const MIN_LOAD_DIFFERENCE: f64 = 0.2;
@@ -48,6 +58,12 @@ pub(super) struct Screen {
     pub(super) mean_pause: Duration,
     /// The CPU with the least load meanwhile, if others had clearly more.
     pub(super) quiet_cpu: Option<u32>,
+    /// The first reply of each of some connections, in ns, where the path is measured alone.
+    pub(super) first_ns: Vec<f64>,
+    /// The path alone, beside the requests.
+    pub(super) path: Option<Path>,
+    /// Measures it further, until the last test.
+    watch: Option<PathWatch>,
     /// Requests must not follow each other faster.
     least_gap: Duration,
 }
@@ -67,19 +83,58 @@ fn quiet_cpu(before: &BTreeMap<u32, CpuTicks>, after: &BTreeMap<u32, CpuTicks>) 
     loads.iter().any(|load| load.1 - least.1 >= MIN_LOAD_DIFFERENCE).then_some(least.0)
 }
 
+/// The first reply of some connections, where the network can be measured alone. Finds the protocol out.
+fn first_replies(runner: &mut BlockRunner, target: &Target, budget: Duration) -> Result<Vec<f64>, LiveError> {
+    let is_measured = matches!(runner.dialer.clock, Clock::System) && target.handshake_endpoint().is_some();
+    let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: budget.mul_f64(CLOSED_SHARE), warm_up: 0 };
+    let mut all = Vec::new();
+    for _ in 0..if is_measured { FIRST_REPLIES } else { 0 } {
+        match runner.run(&[], plan) {
+            Ok(block) => {
+                runner.use_protocol(&block.result.protocol);
+                all.extend(block.latencies_ns());
+            }
+            Err(LiveError::Interrupted) => return Err(LiveError::Interrupted),
+            // The round trips that follow say why.
+            Err(_) => break,
+        }
+    }
+    Ok(all)
+}
+
 impl Screen {
     /// Measures both, in about a third of the budget.
     ///
     /// # Errors
     ///
     /// The link cannot be measured, or the user interrupts.
-    pub(super) fn measure(runner: &BlockRunner, budget: Duration, seed: u64) -> Result<Screen, LiveError> {
+    pub(super) fn measure(
+        runner: &mut BlockRunner,
+        target: &Target,
+        budget: Duration,
+        seed: u64,
+    ) -> Result<Screen, LiveError> {
+        let first_ns = first_replies(runner, target, budget)?;
+        let watch = match first_ns.iter().all(|first| *first < LATE_FIRST_NS) {
+            true => {
+                PathWatch::start(&runner.dialer, target, budget.mul_f64(CLOSED_SHARE + PAUSED_SHARE), seed)
+            }
+            // Each connection makes the next ones wait.
+            false => None,
+        };
+        let screen = Screen::measure_requests(runner, budget, seed)?;
+        Ok(Screen { first_ns, path: watch.as_ref().and_then(PathWatch::path), watch, ..screen })
+    }
+
+    fn measure_requests(runner: &mut BlockRunner, budget: Duration, seed: u64) -> Result<Screen, LiveError> {
         let closed = runner.run_watched(BlockPlan {
             pacing: Pacing::Closed,
             count: MAX_CLOSED_REQUESTS,
             time: budget.mul_f64(CLOSED_SHARE),
             warm_up: WARM_UP_REQUESTS,
         })?;
+        let longest = closed.latencies_ns().into_iter().fold(0.0, f64::max);
+        runner.limit_timeout(Duration::from_nanos((TIMEOUT_RATIO * longest) as u64));
         let time = budget.mul_f64(PAUSED_SHARE);
         let caps = linkgauge_engine::link::endpoint_caps(&runner.case.endpoints[0]);
         let is_limited = caps.is_ok_and(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
@@ -100,7 +155,16 @@ impl Screen {
         })?;
         let quiet_cpu = quiet_cpu(&ticks, &CpuTicks::of_each());
         let least_gap = if is_limited { LIMITED_MEAN_PAUSE } else { Duration::ZERO };
-        Ok(Screen { closed, paused, mean_pause, quiet_cpu, least_gap })
+        Ok(Screen {
+            closed,
+            paused,
+            mean_pause,
+            quiet_cpu,
+            least_gap,
+            first_ns: Vec::new(),
+            path: None,
+            watch: None,
+        })
     }
 
     /// Median round trip without a pause.
@@ -111,6 +175,11 @@ impl Screen {
     /// Time that a request without a pause takes: the median round trip, and longer where the rate is limited.
     pub(super) fn request_time(&self) -> Duration {
         self.least_gap.max(Duration::from_nanos(self.median_ns() as u64))
+    }
+
+    /// The path until now.
+    pub(super) fn path_now(&self) -> Option<Path> {
+        self.watch.as_ref().and_then(PathWatch::path)
     }
 
     /// Requests with a reply.

@@ -2,6 +2,7 @@
 
 use super::super::causes::{self, Cause, CauseFamily, Signature, Target};
 use super::blocks::Block;
+use super::places;
 use super::screen::Screen;
 use linkgauge_engine::link::LinkRate;
 use linkgauge_model::clock::Time;
@@ -10,7 +11,7 @@ use linkgauge_model::stats::{self, Grid, Interval, SideBand};
 use linkgauge_model::units::format_nanoseconds;
 
 /// Tests at this level find something by chance in one of a hundred screens.
-const LEVEL: f64 = 0.01;
+pub(super) const LEVEL: f64 = 0.01;
 /// A clock for fewer of the requests does not matter.
 const MIN_CLOCK_SHARE: f64 = 0.3;
 /// From this period on a clock may be one of links that sleep without traffic, as Wi-Fi and Bluetooth.
@@ -19,6 +20,8 @@ const SHORTEST_SLEEP_PERIOD_MS: f64 = 100.0;
 const COMPLETE_SHARE: f64 = 0.8;
 /// A measured period fits a known one if it is this close.
 const PERIOD_TOLERANCE: f64 = 2e-3;
+/// A period is a part of another one if their ratio is this close to a whole number.
+const WHOLE_TOLERANCE: f64 = 0.01;
 /// A request is slow if it takes this much longer than the median, and 5 times as long.
 const SLOW_FROM_MS: f64 = 2.0;
 const SLOW_FACTOR: f64 = 5.0;
@@ -60,6 +63,8 @@ pub(super) struct Sighting {
     pub(super) cause: &'static Cause,
     /// How much of the median round trip it explains; 0 if it affects others only.
     pub(super) cost_ns: f64,
+    /// How much of the mean round trip it explains, of requests with or without pauses: the larger one.
+    pub(super) mean_ns: f64,
     /// Limits of the cost, in ns, where the samples leave it open.
     pub(super) cost_limits_ns: Option<Interval>,
     /// What was seen, in words.
@@ -68,7 +73,11 @@ pub(super) struct Sighting {
 
 impl Sighting {
     pub fn new(cause: &'static Cause, cost_ns: f64, evidence: String) -> Sighting {
-        Sighting { cause, cost_ns, cost_limits_ns: None, evidence }
+        Sighting { cause, cost_ns, mean_ns: cost_ns, cost_limits_ns: None, evidence }
+    }
+
+    pub fn with_mean(self, mean_ns: f64) -> Sighting {
+        Sighting { mean_ns: mean_ns.max(self.cost_ns), ..self }
     }
 }
 
@@ -82,6 +91,7 @@ pub(super) fn sightings(screen: &Screen, target: &Target) -> Vec<Sighting> {
     if all.iter().all(|sighting| sighting.cost_ns == 0.0) {
         all.extend(line_excess(screen, target));
     }
+    places::relocate(&mut all, screen, target);
     if let Some(losses) = losses([&screen.closed, &screen.paused], target) {
         // The requests that a loss slows show nothing else.
         all.retain(|sighting| sighting.cost_ns > 0.0);
@@ -119,7 +129,7 @@ fn has_period(periods: &[f64], period: f64) -> bool {
     periods.is_empty() || periods.iter().any(|known| (period / known - 1.0).abs() < PERIOD_TOLERANCE)
 }
 
-fn format_period(grid: &Grid) -> String {
+pub(super) fn format_period(grid: &Grid) -> String {
     let resolution = grid.resolution.max(1e-6 * grid.period);
     format!("{} ± {}", format_nanoseconds(grid.period * 1e6), format_nanoseconds(resolution * 1e6))
 }
@@ -133,14 +143,23 @@ fn clocks(screen: &Screen, target: &Target) -> Vec<Sighting> {
         _ => None,
     });
     let mut grids = stats::known_grids(&instants, &periods, longest, LEVEL);
-    if grids.is_empty() {
-        grids.extend(stats::unknown_grid(&instants, 2.0, longest, LEVEL));
+    // A clock of 7 ms acts at one phase of 1 ms as well.
+    let any = stats::unknown_grid(&instants, 2.0, longest, LEVEL);
+    let is_part_of = |whole: &Grid, part: &Grid| {
+        let ratio = whole.period / part.period;
+        ratio > 1.5 && (ratio - ratio.round()).abs() < WHOLE_TOLERANCE
+    };
+    if let Some(any) = any.filter(|any| grids.iter().all(|known| is_part_of(any, known))) {
+        grids = vec![any];
     }
     // If all replies wait for one clock, their phases of any shorter period depend on each other.
     let is_complete = |grid: &&Grid| (grid.z / instants.len() as f64).sqrt() >= COMPLETE_SHARE;
     if let Some(complete) = grids.iter().filter(is_complete).max_by(|a, b| a.period.total_cmp(&b.period)) {
         grids = vec![*complete];
     }
+    // Without a pause the fastest waits as well, but handshakes do not.
+    let of_path = screen.path.as_ref().map_or(f64::INFINITY, |path| path.median_ns);
+    let least_ns = of_path.min(screen.fastest_ns());
     let mut found: Vec<Sighting> = Vec::new();
     for grid in grids {
         let fits = |signature: &Signature| match signature {
@@ -153,7 +172,7 @@ fn clocks(screen: &Screen, target: &Target) -> Vec<Sighting> {
         if found.iter().all(|sighting| sighting.cause.id != cause.id) {
             let waits = match cause.signature {
                 Signature::Tick { .. } => 0.0,
-                _ => (screen.median_ns() - screen.fastest_ns()).max(0.0),
+                _ => (screen.median_ns() - least_ns).max(0.0),
             };
             let evidence = format!(
                 "replies arrive at one phase of {} (z = {:.0} of n = {})",
@@ -219,7 +238,8 @@ fn timers(screen: &Screen, target: &Target) -> Vec<Sighting> {
                     latencies.len(),
                     format_nanoseconds(band.distance * 1e6)
                 );
-                found.push(Sighting::new(cause, 0.0, evidence));
+                let mean_ns = band.distance * 1e6 * count.inside as f64 / latencies.len() as f64;
+                found.push(Sighting::new(cause, 0.0, evidence).with_mean(mean_ns));
             }
         }
     }
@@ -290,8 +310,11 @@ fn idle(screen: &Screen, target: &Target) -> Option<IdleDelay> {
         format_nanoseconds(by_pause[by_pause.len() - count].0 as f64),
         format_nanoseconds(by_pause[count].0 as f64),
     );
+    // The paced requests pay for it, those without a pause do not.
+    let mean_of = |latencies: Vec<f64>| latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+    let mean_ns = mean_of(screen.paused.latencies_ns()) - screen.median_ns();
     let sighting = Sighting::new(find_cause(target, fits)?, 0.0, evidence);
-    Some(IdleDelay { sighting, delay_ns })
+    Some(IdleDelay { sighting: sighting.with_mean(mean_ns.min(delay_ns)), delay_ns })
 }
 
 /// Requests that take longer than this are slow, in ns.
@@ -306,6 +329,8 @@ struct SlowRequests {
     of: usize,
     limit_ns: f64,
     longest_ns: f64,
+    /// What they take more than the median together.
+    excess_ns: f64,
     /// Requests that are late by a [`TAIL_PART`] of the limit or more, without being slow.
     almost: usize,
     /// When they ended, in ms; of neighbours only the last, because they have one reason.
@@ -326,6 +351,7 @@ fn slow_requests(samples: &[Sample], origin: Time, usual_ns: f64, factor: f64) -
         of: samples.len(),
         limit_ns,
         longest_ns: latencies.iter().copied().fold(0.0, f64::max),
+        excess_ns: slow.iter().map(|&index| latencies[index] - median).sum(),
         almost: latencies.iter().filter(|latency| (almost_ns..=limit_ns).contains(latency)).count(),
         ends_ms: slow.iter().filter(|&&index| !is_slow(index + 1)).map(|&index| end_ms(index)).collect(),
     })
@@ -344,6 +370,11 @@ impl SlowRequests {
         stats::more_often_p((self.count as u64, 1.0), (self.almost as u64, 1.0)) <= GROUP_LEVEL
     }
 
+    /// What they add to the mean.
+    fn mean_ns(&self) -> f64 {
+        self.excess_ns / self.of.max(1) as f64
+    }
+
     fn describe(&self) -> String {
         let (limit, longest) = (format_nanoseconds(self.limit_ns), format_nanoseconds(self.longest_ns));
         format!("{} of {} requests take more than {limit}, at most {longest}", self.count, self.of)
@@ -351,7 +382,7 @@ impl SlowRequests {
 }
 
 /// The period of the ends of slow requests, at most `longest_ms`.
-fn pause_period(ends_ms: &[f64], longest_ms: f64, level: f64) -> Option<Grid> {
+pub(super) fn pause_period(ends_ms: &[f64], longest_ms: f64, level: f64) -> Option<Grid> {
     let known = known_periods(|signature| match signature {
         Signature::PeriodicPauses { periods_ms } | Signature::Clock { periods_ms } => Some(periods_ms),
         _ => None,
@@ -374,6 +405,7 @@ impl SlowRequests {
             of: self.of + other.of,
             limit_ns: self.limit_ns.max(other.limit_ns),
             longest_ns: self.longest_ns.max(other.longest_ns),
+            excess_ns: self.excess_ns + other.excess_ns,
             almost: self.almost + other.almost,
             ends_ms: self.ends_ms.iter().chain(&other.ends_ms).copied().collect(),
         }
@@ -434,7 +466,7 @@ fn losses(blocks: [&Block; 2], target: &Target) -> Option<Sighting> {
         100.0 * again as f64 / sent.max(1) as f64,
         format_nanoseconds(excess_ns / of.max(1) as f64),
     );
-    Some(Sighting::new(cause, 0.0, evidence))
+    Some(Sighting::new(cause, 0.0, evidence).with_mean(excess_ns / of.max(1) as f64))
 }
 
 /// A few requests that take much longer than the others, with or without a period. Requests that are late by `idle_delay_ns`
@@ -444,7 +476,7 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     if let Some((grid, slow)) = periodic_pauses(screen, usual_ns) {
         let fits = |signature: &Signature| matches!(signature, Signature::PeriodicPauses { periods_ms } if has_period(periods_ms, grid.period));
         let evidence = format!("{}; they end at one phase of {}", slow.describe(), format_period(&grid));
-        return Some(Sighting::new(find_cause(target, fits)?, 0.0, evidence));
+        return Some(Sighting::new(find_cause(target, fits)?, 0.0, evidence).with_mean(slow.mean_ns()));
     }
     let origin = screen.closed.samples.first()?.received;
     let paused = slow_requests(&screen.paused.samples, origin, usual_ns, 1.0)?;
@@ -453,7 +485,7 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown() && slow.is_group())?;
     let cause = find_cause(target, |signature| *signature == Signature::RandomPauses)?;
     let caution = if shown.ends_ms.len() < MIN_ENDS_OF_PERIOD { "; too few to show a period" } else { "" };
-    Some(Sighting::new(cause, 0.0, shown.describe() + caution))
+    Some(Sighting::new(cause, 0.0, shown.describe() + caution).with_mean(shown.mean_ns()))
 }
 
 /// The shortest round trip that the kernel measured for a TCP connection, in ns; 0 if there is none.
@@ -483,7 +515,7 @@ fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
         format_nanoseconds(needed)
     );
     let cost_limits_ns = Some(Interval { low: excess, high: excess + needed / 2.0 });
-    Some(Sighting { cause, cost_ns: excess, cost_limits_ns, evidence })
+    Some(Sighting { cost_limits_ns, ..Sighting::new(cause, excess, evidence) })
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ const PROBES_PER_SECOND: f64 = 50.0;
 /// Start of a block that is left out: slow start, at most this share of the block.
 const WARM_UP_SHARE: f64 = 0.25;
 
+/// A longer queue is not waited for.
+const MAX_QUEUE: Duration = Duration::from_secs(2);
+
 /// A setting that differs from the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RateChange {
@@ -92,6 +95,13 @@ impl RateBlock {
         of_kernel.map(|gauge| gauge.min).or_else(of_probe).map(|shortest| shortest as f64)
     }
 
+    /// The time in which the queue of this load empties.
+    fn queue(&self) -> Duration {
+        let round_trips = self.round_trip_ns().zip(self.shortest_round_trip_ns());
+        let queue_ns = round_trips.map_or(0.0, |(loaded, shortest)| (loaded - shortest).max(0.0));
+        Duration::from_nanos(queue_ns as u64).min(MAX_QUEUE)
+    }
+
     /// The share of messages that were lost, or of segments that were sent again, from 0 to 1.
     pub(super) fn loss_share(&self) -> Option<f64> {
         let of_segments = |end: &EndEvidence| {
@@ -136,6 +146,7 @@ impl RateBlocks {
             size: options.message_bytes.map(|bytes| OneOrMany::One(Bytes(bytes.into()))),
             bit_rate: transfer.bit_rate,
             probe: Some(probe),
+            timeout: options.timeout.map(Span),
             ..CaseSpec::default()
         };
         let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), spec };
@@ -174,8 +185,11 @@ impl RateBlocks {
                     .to_owned(),
             )
         })?;
+        let block = RateBlock { rate_bps, result, setup: Duration::ZERO };
+        // What the block has queued must not slow the next one.
+        self.dialer.clock.sleep_until(self.dialer.now() + block.queue());
         let setup = self.dialer.now().since(began).saturating_sub(time);
-        Ok(RateBlock { rate_bps, result, setup })
+        Ok(RateBlock { setup, ..block })
     }
 
     fn run_case(&self, spec: &CaseSpec) -> Result<CaseResult, LiveError> {

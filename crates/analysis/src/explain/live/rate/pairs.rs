@@ -67,11 +67,6 @@ impl RateSequence {
         self.rounds.iter().copied().min().unwrap_or(0)
     }
 
-    /// Median rate of the baseline.
-    pub(super) fn baseline_bps(&self) -> Option<f64> {
-        stats::median(&self.baseline.iter().map(|reading| reading.rate_bps).collect::<Vec<_>>())
-    }
-
     /// The pairs of a test: baseline and changed block.
     pub(super) fn pairs(&self, test: usize) -> Vec<(RateReading, RateReading)> {
         self.tests.get(test).cloned().unwrap_or_default()

@@ -382,6 +382,7 @@ fn finding(
     Some(RateFinding {
         id: cause.id,
         family: family.name,
+        place: causes::place(family, cause.id),
         name: cause.name,
         verdict,
         effect: RateEffect {

@@ -1,0 +1,202 @@
+//! The path alone: handshakes of TCP beside the requests. The kernel of the server answers them, whatever its program does.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::Builder;
+use std::time::Duration;
+
+use super::super::causes::Target;
+use linkgauge_engine::link::{Dialer, Fault};
+use linkgauge_model::clock::{Clock, Time};
+use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::sample::Sample;
+use linkgauge_model::stats::{self, SplitMix64};
+
+/// Handshakes that are planned for the screen, and limits of their mean distance.
+const HANDSHAKES: f64 = 100.0;
+const MIN_DISTANCE: Duration = Duration::from_millis(20);
+const MAX_DISTANCE: Duration = Duration::from_millis(200);
+/// After so many failures in a row no more are made.
+const MAX_FAILURES: u32 = 3;
+/// The system sends a lost SYN again after 1 s. Then its own figure has no meaning.
+const RESENT: Duration = Duration::from_millis(900);
+const TIMEOUT: Duration = Duration::from_millis(2500);
+/// Fewer show nothing.
+const MIN_HANDSHAKES: usize = 8;
+
+/// A handshake.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Handshake {
+    pub(super) began: Time,
+    pub(super) took_ns: f64,
+}
+
+/// What the handshakes show of the path.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Path {
+    /// Those that were not lost.
+    pub(super) handshakes: Vec<Handshake>,
+    /// Lost ones, which the system repeated.
+    pub(super) resent: usize,
+    pub(super) shortest_ns: f64,
+    pub(super) median_ns: f64,
+    pub(super) mean_ns: f64,
+}
+
+impl Path {
+    /// `None` if there are too few.
+    pub(super) fn of(all: Vec<Handshake>) -> Option<Path> {
+        let is_resent = |handshake: &Handshake| handshake.took_ns >= RESENT.as_nanos() as f64;
+        let (resent, handshakes): (Vec<_>, Vec<_>) = all.into_iter().partition(is_resent);
+        let resent = resent.len();
+        let times: Vec<f64> = handshakes.iter().map(|handshake| handshake.took_ns).collect();
+        let median_ns = stats::median(&times).filter(|_| times.len() >= MIN_HANDSHAKES)?;
+        let shortest_ns = times.iter().copied().fold(f64::INFINITY, f64::min);
+        let mean_ns = times.iter().sum::<f64>() / times.len() as f64;
+        Some(Path { handshakes, resent, shortest_ns, median_ns, mean_ns })
+    }
+
+    /// Of the handshakes that began while these requests waited beyond `limit_ns`: how many needed a large part of the rest of
+    /// the wait as well, and how many there were.
+    pub(super) fn meanwhile(&self, slow: &[Sample], limit_ns: f64) -> (usize, usize) {
+        let (mut late, mut all) = (0, 0);
+        for handshake in &self.handshakes {
+            let waits = slow.iter().find_map(|sample| {
+                let is_inside = handshake.began >= sample.sent && handshake.began < sample.received;
+                is_inside.then(|| sample.received.since(handshake.began).as_nanos() as f64)
+            });
+            if let Some(rest_ns) = waits.filter(|rest_ns| *rest_ns > limit_ns) {
+                all += 1;
+                late += usize::from(handshake.took_ns > 0.5 * rest_ns);
+            }
+        }
+        (late, all)
+    }
+
+    /// Handshakes that took this much longer than the median.
+    pub(super) fn slow(&self, excess_ns: f64) -> usize {
+        self.handshakes.iter().filter(|handshake| handshake.took_ns > self.median_ns + excess_ns).count()
+    }
+}
+
+/// Handshakes so far.
+type Handshakes = Arc<Mutex<Vec<Handshake>>>;
+
+/// Makes handshakes until it is dropped.
+pub(super) struct PathWatch {
+    handshakes: Handshakes,
+    _stop: Sender<()>,
+}
+
+impl PathWatch {
+    /// `None` where the path cannot be measured alone, as on the virtual clock. `time`: that of the screen.
+    pub(super) fn start(dialer: &Dialer, target: &Target, time: Duration, seed: u64) -> Option<PathWatch> {
+        let endpoint = target.handshake_endpoint().filter(|_| matches!(dialer.clock, Clock::System))?;
+        let distance = time.div_f64(HANDSHAKES).clamp(MIN_DISTANCE, MAX_DISTANCE);
+        let dialer = Dialer { may_block: true, timeout: TIMEOUT, kept_links: None, ..dialer.clone() };
+        let (stop, stopped) = channel();
+        let handshakes = Handshakes::default();
+        let (random, made) = (SplitMix64::new(seed), handshakes.clone());
+        let run = move || make_handshakes(&dialer, &endpoint, (distance, random), &stopped, &made);
+        let started = Builder::new().name("handshakes".to_owned()).spawn(run);
+        started.ok().map(|_| PathWatch { handshakes, _stop: stop })
+    }
+
+    /// What the handshakes show until now.
+    pub(super) fn path(&self) -> Option<Path> {
+        Path::of(self.handshakes.lock().ok()?.clone())
+    }
+}
+
+/// Handshakes at random distances, until the sender is dropped.
+fn make_handshakes(
+    dialer: &Dialer,
+    endpoint: &Endpoint,
+    (distance, mut random): (Duration, SplitMix64),
+    stopped: &Receiver<()>,
+    made: &Handshakes,
+) {
+    let mut failures = 0;
+    while failures < MAX_FAILURES {
+        let pause = distance.mul_f64(-(1.0 - random.uniform()).ln());
+        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+        failures = handshake(dialer, endpoint).map_or(failures + 1, |handshake| {
+            made.lock().expect("no holder panics").push(handshake);
+            0
+        });
+    }
+}
+
+/// One handshake. A host that refuses it has answered, too.
+fn handshake(dialer: &Dialer, endpoint: &Endpoint) -> Option<Handshake> {
+    let began = dialer.now();
+    let opened = dialer.open(endpoint);
+    let elapsed = dialer.now().since(began);
+    let of_kernel = match opened {
+        Ok(link) => link.facts().get("kernel_rtt_ns").and_then(serde_json::Value::as_u64),
+        Err(error) => match error.fault {
+            Fault::System { source, .. } if source.kind() == std::io::ErrorKind::ConnectionRefused => None,
+            _ => return None,
+        },
+    };
+    let of_kernel = of_kernel.filter(|rtt_ns| *rtt_ns > 0 && elapsed < RESENT);
+    Some(Handshake { began, took_ns: of_kernel.map_or(elapsed.as_nanos() as f64, |rtt_ns| rtt_ns as f64) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: f64) -> Time {
+        Time((ms * 1e6) as u64)
+    }
+
+    #[test]
+    fn handshakes_tell_pauses_of_the_server_from_stalls_of_the_path() {
+        let request = |sent: f64, received: f64| Sample {
+            sequence: 0,
+            intended: ms(sent),
+            sent: ms(sent),
+            received: ms(received),
+        };
+        let slow = [request(100.0, 160.0), request(900.0, 961.0)];
+        let path = |took: fn(f64) -> f64| {
+            let handshakes = (0..40)
+                .map(|index| 25.0 * f64::from(index))
+                .map(|at| Handshake { began: ms(at), took_ns: 1e6 * took(at) });
+            Path::of(handshakes.collect()).unwrap()
+        };
+        // The handshakes at 100, 125, 150 (with little left), 900, 925 and 950 ms.
+        let server = path(|_| 0.02);
+        assert_eq!((server.meanwhile(&slow, 15e6), server.slow(2e6)), ((0, 4), 0));
+        let stalled = path(|at| {
+            if (100.0..160.0).contains(&at) {
+                160.0 - at
+            } else if at >= 900.0 {
+                961.0 - at
+            } else {
+                0.02
+            }
+        });
+        assert_eq!(stalled.meanwhile(&slow, 15e6), (4, 4));
+        assert!(Path::of(server.handshakes[..7].to_vec()).is_none(), "too few");
+    }
+
+    #[test]
+    fn handshakes_are_made_beside_the_requests_until_they_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let dialer = Dialer::new(Clock::System);
+        let link = dialer.open(&url.parse().unwrap()).unwrap();
+        assert!(link.facts().contains_key("kernel_rtt_ns"));
+        let opened = handshake(&dialer, &url.parse().unwrap()).unwrap();
+        assert!(opened.took_ns > 0.0 && opened.took_ns < 1e9, "{opened:?}");
+        drop(listener);
+        assert!(handshake(&dialer, &url.parse().unwrap()).is_some(), "a refusal is an answer");
+        let virtual_clock = Dialer::new(Clock::new_virtual());
+        let target = Target::new(url.parse().unwrap()).unwrap();
+        assert!(PathWatch::start(&virtual_clock, &target, Duration::from_secs(1), 1).is_none());
+    }
+}

@@ -1,0 +1,202 @@
+//! Rare pauses: requests far above the median of their block, in all blocks of the explanation. The screen alone is too short
+//! for what happens once in some seconds.
+
+use super::super::causes::{self, Place, Target};
+use super::blocks::Block;
+use super::path::Path;
+use super::places;
+use super::signatures::{self, Sighting};
+use linkgauge_model::sample::Sample;
+use linkgauge_model::stats;
+use linkgauge_model::units::format_nanoseconds;
+
+/// A pause takes this long, and this multiple of the median: hosts have shorter ones of their own.
+const MIN_PAUSE_NS: f64 = 15e6;
+const MIN_RATIO: f64 = 10.0;
+/// Fewer can be by chance.
+const MIN_PAUSES: usize = 3;
+/// Waits for a CPU that are this share of the pauses of a block explain them.
+const MIN_HOST_SHARE: f64 = 0.3;
+/// Periods of pauses fit this often into the time between the first and the last.
+const MIN_CYCLES: f64 = 5.0;
+/// If more requests are slow, they are no exceptions.
+const MAX_SHARE: f64 = 0.1;
+
+/// The requests of all blocks.
+#[derive(Default)]
+pub(super) struct RareLog {
+    observed_ns: f64,
+    requests: usize,
+    blocks: Vec<Observed>,
+}
+
+/// What matters of a block.
+struct Observed {
+    requests: usize,
+    /// Its slow requests, and what they take more than the median.
+    slow: Vec<(Sample, f64)>,
+    /// Time that threads waited for a CPU.
+    waited_ns: f64,
+    /// Segments that the sockets of the connection sent again.
+    again: usize,
+}
+
+impl Observed {
+    fn excess_ns(&self) -> f64 {
+        self.slow.iter().map(|(_, excess)| excess).sum()
+    }
+
+    /// Whether threads that waited for a CPU, or losses, explain the slow requests. `usual_ns`: each wake-up waits a little.
+    fn is_explained(&self, usual_ns: f64) -> bool {
+        self.again > 0 || self.waited_ns - usual_ns * self.requests as f64 > MIN_HOST_SHARE * self.excess_ns()
+    }
+}
+
+impl RareLog {
+    /// Adds the requests of a block.
+    pub(super) fn note(&mut self, block: &Block) {
+        let latencies = block.latencies_ns();
+        let Some(median) = stats::median(&latencies) else { return };
+        self.observed_ns += 1e6 * block.duration_ms();
+        self.requests += latencies.len();
+        let limit = MIN_PAUSE_NS.max(MIN_RATIO * median);
+        let late = block.samples.iter().zip(&latencies).filter(|(_, latency)| **latency - median > limit);
+        let slow = late.map(|(sample, latency)| (*sample, latency - median)).collect();
+        let evidence = block.result.evidence.as_ref();
+        let ends = evidence.iter().flat_map(|evidence| [Some(&evidence.client), evidence.server.as_ref()]);
+        let count = |name: &str| ends.clone().flatten().filter_map(|end| end.counter(name)).sum::<u64>();
+        self.blocks.push(Observed {
+            requests: latencies.len(),
+            slow,
+            waited_ns: (count("thread_run_queue_wait_ns") + block.server_wait_ns.unwrap_or(0)) as f64,
+            again: count("tcp_retransmitted_segments") as usize,
+        });
+    }
+
+    /// The slow requests that this host does not explain.
+    fn slow(&self) -> (Vec<Sample>, Vec<f64>) {
+        let quiet = self.blocks.iter().filter(|block| block.slow.is_empty());
+        let waits: Vec<f64> = quiet.map(|block| block.waited_ns / block.requests.max(1) as f64).collect();
+        let usual_ns = stats::median(&waits).unwrap_or(0.0);
+        let open = self.blocks.iter().filter(|block| !block.is_explained(usual_ns));
+        open.flat_map(|block| block.slow.iter().copied()).unzip()
+    }
+
+    /// As many slow requests as segments that were sent again.
+    fn losses(&self, target: &Target) -> Option<Sighting> {
+        let repaired = |block: &Observed| block.slow.len().min(block.again);
+        let count: usize = self.blocks.iter().map(repaired).sum();
+        let all: usize = self.blocks.iter().map(|block| block.slow.len()).sum();
+        let excess: f64 = self.blocks.iter().filter(|block| block.again > 0).map(Observed::excess_ns).sum();
+        let mean_ns = excess / self.requests.max(1) as f64;
+        let evidence = format!(
+            "{count} of {all} slow requests had segments that were sent again: this costs {} per request in the mean",
+            format_nanoseconds(mean_ns)
+        );
+        let cause = causes::named(target, "path_loss").filter(|_| count >= MIN_PAUSES && 2 * count > all)?;
+        Some(Sighting::new(cause, 0.0, evidence).with_mean(mean_ns))
+    }
+
+    /// The losses, or the pauses at their place.
+    pub(super) fn sighting(&self, target: &Target, path: Option<&Path>) -> Option<Sighting> {
+        self.losses(target).or_else(|| self.pauses(target, path))
+    }
+
+    fn pauses(&self, target: &Target, path: Option<&Path>) -> Option<Sighting> {
+        let (slow, excess_ns) = self.slow();
+        let count = slow.len();
+        if count < MIN_PAUSES || count as f64 > MAX_SHARE * self.requests as f64 {
+            return None;
+        }
+        let sum: f64 = excess_ns.iter().sum();
+        let longest = excess_ns.iter().copied().fold(0.0, f64::max);
+        // Of a pause, a request at any time meets the half on average.
+        let squares: f64 = excess_ns.iter().map(|excess| excess * excess).sum();
+        let mean_ns = squares / (2.0 * self.observed_ns.max(sum));
+        let place = path.map_or(Place::Unknown, |path| places::place_of_pauses(&slow, MIN_PAUSE_NS, path));
+        let (id, why) = match place {
+            Place::Path => ("path_stall", "handshakes are late as well"),
+            Place::Server => (PAUSE, "handshakes meanwhile are not late"),
+            _ => (PAUSE, "nothing tells whether the server or the path pauses"),
+        };
+        // The blocks have gaps, so only periods that fit often into the whole time are known.
+        let ends: Vec<f64> = slow.iter().map(|sample| sample.received.0 as f64 / 1e6).collect();
+        let whole_ms = ends.last().zip(ends.first()).map_or(0.0, |(last, first)| last - first);
+        let period = signatures::pause_period(&ends, whole_ms / MIN_CYCLES, signatures::LEVEL);
+        let id = if period.is_some() && id == PAUSE { "periodic_pause" } else { id };
+        let period = period.map(|grid| format!(", at one phase of {}", signatures::format_period(&grid)));
+        let evidence = format!(
+            "{count} pauses in {} of requests{}, about {} each, at most {}; {why}: a request at any time waits {} on average",
+            format_nanoseconds(self.observed_ns),
+            period.unwrap_or_default(),
+            format_nanoseconds(sum / count as f64),
+            format_nanoseconds(longest),
+            format_nanoseconds(mean_ns)
+        );
+        Some(Sighting::new(causes::named(target, id)?, 0.0, evidence).with_mean(mean_ns))
+    }
+}
+
+/// The cause of pauses that are not on the path.
+const PAUSE: &str = "random_pause";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::live::path::Handshake;
+    use linkgauge_model::clock::Time;
+    use linkgauge_model::run::{EndEvidence, Evidence};
+
+    /// Requests of 20 µs, one each ms; each 1500th takes 60 ms more.
+    fn block(waited_ns: u64) -> Block {
+        let mut result = crate::report::sample_runs::minimal().cases.remove(0);
+        let mut client = EndEvidence::default();
+        client.threads.insert("thread_run_queue_wait_ns".to_owned(), waited_ns);
+        result.evidence = Some(Evidence { client, server: None });
+        let mut at = 0;
+        let samples = (0..9000).map(|sequence| {
+            let sent = Time(at);
+            let latency = if sequence % 1500 == 700 { 60_020_000 } else { 20_000 };
+            at += latency + 1_000_000;
+            Sample { sequence, intended: sent, sent, received: Time(sent.0 + latency) }
+        });
+        Block { samples: samples.collect(), result, server_wait_ns: None }
+    }
+
+    #[test]
+    fn rare_pauses_are_found_over_all_blocks_and_at_their_place() {
+        let target = Target::new("tcp://192.0.2.7:7".parse().unwrap()).unwrap();
+        let seen = |waited_ns, path: Option<&Path>| {
+            let mut log = RareLog::default();
+            log.note(&block(waited_ns));
+            log.sighting(&target, path)
+        };
+        let pauses = seen(0, None).unwrap();
+        assert_eq!(pauses.cause.id, "random_pause", "{}", pauses.evidence);
+        // Six pauses of 60 ms in 9.5 s: 60² · 6 / (2 · 9540).
+        assert!((pauses.mean_ns / 1.13e6 - 1.0).abs() < 0.02, "{}", pauses.mean_ns);
+        assert!(pauses.evidence.starts_with("6 pauses in 9."), "{}", pauses.evidence);
+        assert!(seen(200_000_000, None).is_none(), "threads waited for a CPU");
+        let mut lossy = block(0);
+        let client = &mut lossy.result.evidence.as_mut().unwrap().client;
+        client.connections.counters.insert("tcp_retransmitted_segments".to_owned(), 5);
+        let mut log = RareLog::default();
+        log.note(&lossy);
+        let losses = log.sighting(&target, None).unwrap();
+        assert!(
+            losses.cause.id == "path_loss" && losses.evidence.starts_with("5 of 6 slow"),
+            "{}",
+            losses.evidence
+        );
+        let path = |took: fn(&Sample) -> f64| {
+            let block = block(0);
+            let late = block.samples.iter().filter(|sample| sample.service_ns() > 1_000_000);
+            let usual = block.samples.iter().take(20);
+            let handshakes =
+                late.chain(usual).map(|sample| Handshake { began: sample.sent, took_ns: took(sample) });
+            Path::of(handshakes.collect()).unwrap()
+        };
+        assert_eq!(seen(0, Some(&path(|_| 2e4))).unwrap().cause.id, "random_pause");
+        assert_eq!(seen(0, Some(&path(|sample| sample.service_ns() as f64))).unwrap().cause.id, "path_stall");
+    }
+}
