@@ -71,10 +71,16 @@ pub(crate) fn remedy(cause: &Cause, direction: Direction) -> &'static str {
 /// The cause that delays the first request of each connection.
 pub(crate) const ACCEPT: &str = "server_accept";
 
+/// The cause that has what the path and the other causes leave.
+pub(crate) const SERVER: &str = "server";
+
+/// The cause of messages that are too large.
+pub(crate) const LARGE: &str = "large_messages_lost";
+
 /// Where a cause is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum CausePlace {
     /// The server, or what lies behind it.
     Server,
     /// The network, or the line.
@@ -86,17 +92,17 @@ pub enum Place {
 }
 
 /// Where the cause of this name is.
-pub(crate) fn place(family: &CauseFamily, id: &str) -> Place {
+pub(crate) fn place(family: &CauseFamily, id: &str) -> CausePlace {
     match (id, family.name) {
         ("remote_clock" | "periodic_pause" | "random_pause" | "timer_slack" | "slow_reader", _)
-        | ("delayed_ack_nagle" | ACCEPT, _) => Place::Server,
-        ("lost_datagrams", _) => Place::Unknown,
-        ("cpu_quota" | "kernel_tick" | "cpu_sleep_states" | "send_buffer", _) => Place::Host,
-        ("application_limited" | "requested_pacing", _) => Place::Host,
-        (_, "clock" | "per byte" | "load" | "loss" | "path") => Place::Path,
-        (_, "server") => Place::Server,
-        (_, "host") => Place::Host,
-        _ => Place::Unknown,
+        | ("delayed_ack_nagle" | ACCEPT, _) => CausePlace::Server,
+        ("lost_datagrams" | "reply_rate_limit" | LARGE, _) => CausePlace::Unknown,
+        ("cpu_quota" | "kernel_tick" | "cpu_sleep_states" | "send_buffer", _) => CausePlace::Host,
+        ("application_limited" | "requested_pacing", _) => CausePlace::Host,
+        (_, "clock" | "per byte" | "load" | "loss" | "path") => CausePlace::Path,
+        (_, "server") => CausePlace::Server,
+        (_, "host") => CausePlace::Host,
+        _ => CausePlace::Unknown,
     }
 }
 
@@ -119,7 +125,10 @@ pub(crate) fn slows_some_requests(id: &str) -> bool {
         | Signature::Timer { .. }
         | Signature::CharacterTimer { .. } => true,
         Signature::Idle { from_ms } => from_ms >= 1.0,
-        _ => cause.knob == Knob::Pin || [ACCEPT, "lost_datagrams"].contains(&cause.id),
+        _ => {
+            cause.knob == Knob::Pin
+                || [ACCEPT, LARGE, "lost_datagrams", "reply_rate_limit"].contains(&cause.id)
+        }
     };
     all().any(|(_, cause)| cause.id == id && is_rare(cause))
 }
@@ -325,8 +334,7 @@ impl Target {
     /// The same host and port over TCP, where handshakes measure the path alone: the kernel of the server answers them, or
     /// refuses them where only datagrams are served. Device servers often have room for one connection.
     pub(crate) fn handshake_endpoint(&self) -> Option<Endpoint> {
-        let has_connections = self.has_delayed_acknowledgements() || self.endpoint.scheme() == "udp";
-        let is_network = self.has_option("family") && self.caps.link_rate.is_none() && has_connections;
+        let is_network = self.has_option("family") && self.caps.link_rate.is_none();
         let address = self.endpoint.address();
         is_network.then(|| format!("tcp://{address}").parse().ok()).flatten()
     }

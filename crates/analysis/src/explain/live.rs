@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::causes::{self, Place, Target};
+use super::causes::{self, CausePlace, Target};
 use linkgauge_engine::host::local_server::LocalServer;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule;
@@ -29,6 +29,8 @@ use linkgauge_model::units::{Bytes, Span, format_duration, format_plural};
 mod accounting;
 mod blocks;
 mod findings;
+mod large;
+mod lost;
 mod path;
 mod places;
 mod prove;
@@ -42,6 +44,7 @@ use blocks::{BlockRunner, Change};
 use findings::{Allowed, Suspect};
 pub(crate) use prove::DoseResponse;
 use prove::Trial;
+use rare::RareLog;
 use screen::Screen;
 
 /// Schema of the document.
@@ -194,7 +197,7 @@ pub struct CauseFinding<E = DelayEffect> {
     /// The family.
     pub family: &'static str,
     /// Where it is.
-    pub place: Place,
+    pub place: CausePlace,
     /// Name for people.
     pub name: &'static str,
     /// What is known.
@@ -221,7 +224,7 @@ impl CauseFinding {
 
     /// Whether it has what no other cause takes, so that the form of the latencies is the only thing known of it.
     pub(crate) fn is_rest(&self) -> bool {
-        self.id == findings::SERVER
+        self.id == causes::SERVER
     }
 
     /// Whether the cause was found, and takes a part of the median or slows some requests.
@@ -331,8 +334,14 @@ pub fn explain_live(
     let (case, can_resize) = base_case(options, &target)?;
     let (token, change_device) = (options.token.clone(), options.change_device.clone());
     let server = target.local_port().and_then(LocalServer::on_port);
-    let rare = RefCell::default();
-    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case, server, rare };
+    let mut runner = BlockRunner {
+        dialer: dialer.clone(),
+        token,
+        change_device,
+        case,
+        server,
+        summaries: RefCell::default(),
+    };
     progress("measuring round trips", 0.0);
     let screen = Screen::measure(&mut runner, &target, options.budget, options.seed)?;
     // Some protocols choose the size.
@@ -341,20 +350,9 @@ pub fn explain_live(
 
     let allowed = Allowed { options, can_resize };
     let mut suspects = findings::suspects(&screen, &target, &allowed);
-    let random = &mut SplitMix64::new(options.seed);
-    let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
-    let Proved { mut is_interrupted, lost, pairs } = proving.prove(&mut suspects, random)?;
-    findings::use_cost_of_bytes(&mut suspects, &screen, &target, &allowed);
-    let rare = runner.rare.borrow().sighting(&target, screen.path_now().as_ref());
-    findings::add_rare(&mut suspects, rare);
-    let combined = match is_interrupted || lost.is_some() {
-        true => None,
-        false => {
-            is_interrupted = proving.measure_doses(&mut suspects, &target, random)?;
-            is_interrupted |= proving.measure_clients(&mut suspects)?;
-            proving.combine(&suspects, random)?
-        }
-    };
+    let proving = Proving { runner: &runner, options, screen: &screen, target: &target, progress, began };
+    let (proved, combined) = proving.prove_all(&mut suspects, &allowed)?;
+    let Proved { mut is_interrupted, lost, pairs } = proved;
     is_interrupted |= dialer.cancel.load(std::sync::atomic::Ordering::Relaxed);
     let baseline_ns = suspects.iter().find_map(Suspect::baseline_ns);
     let median_ns = baseline_ns.unwrap_or_else(|| screen.median_ns());
@@ -430,6 +428,7 @@ struct Proving<'a> {
     runner: &'a BlockRunner,
     options: &'a LiveOptions,
     screen: &'a Screen,
+    target: &'a Target,
     progress: &'a dyn Fn(&str, f64),
     began: Time,
 }
@@ -441,6 +440,28 @@ impl Proving<'_> {
         let elapsed = self.runner.dialer.now().since(self.began);
         let left = self.options.budget.mul_f64(left_share).saturating_sub(elapsed);
         left.clamp(planned.mul_f64(0.5), planned)
+    }
+
+    /// Tests the suspects, and measures what their outcomes ask for.
+    fn prove_all(
+        &self,
+        suspects: &mut Vec<Suspect>,
+        allowed: &Allowed,
+    ) -> Result<(Proved, Option<CombinedEffect>), LiveError> {
+        let random = &mut SplitMix64::new(self.options.seed);
+        let mut proved = self.prove(suspects, random)?;
+        findings::use_cost_of_bytes(suspects, self.screen, self.target, allowed);
+        let path = self.screen.path_now();
+        let rare = RareLog(&self.runner.summaries.borrow()).sighting(self.target, path.as_ref());
+        findings::add_rare(suspects, rare);
+        if proved.is_interrupted || proved.lost.is_some() {
+            return Ok((proved, None));
+        }
+        proved.is_interrupted = self.measure_doses(suspects, random)?
+            || self.measure_clients(suspects)?
+            || allowed.can_resize && self.measure_large(suspects)?;
+        let combined = self.combine(suspects, random)?;
+        Ok((proved, combined))
     }
 
     /// Tests the suspects.
@@ -475,15 +496,10 @@ impl Proving<'_> {
     }
 
     /// Measures how the round trip follows the values of proved settings. Returns whether the user interrupted.
-    fn measure_doses(
-        &self,
-        suspects: &mut [Suspect],
-        target: &Target,
-        random: &mut SplitMix64,
-    ) -> Result<bool, LiveError> {
+    fn measure_doses(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<bool, LiveError> {
         let time = self.options.budget.mul_f64(DOSE_SHARE);
         let median = self.screen.request_time();
-        for (dose, proof) in suspects.iter_mut().filter_map(|suspect| suspect.proved_dose(target)) {
+        for (dose, proof) in suspects.iter_mut().filter_map(|suspect| suspect.proved_dose(self.target)) {
             match prove::measure_doses(self.runner, dose, (time, median), random) {
                 Ok(response) => proof.dose = response,
                 Err(LiveError::Interrupted) => return Ok(true),
@@ -517,6 +533,22 @@ impl Proving<'_> {
         }
         if let (Some(growth), Some(median)) = (places::growth(&one, &several), stats::median(&several)) {
             findings::add_growth(suspects, growth, median);
+        }
+        Ok(false)
+    }
+
+    /// Measures whether large messages have a reply, over networks. Returns whether the user interrupted.
+    fn measure_large(&self, suspects: &mut Vec<Suspect>) -> Result<bool, LiveError> {
+        if causes::named(self.target, causes::LARGE).is_none() {
+            return Ok(false);
+        }
+        match large::find_limit(self.runner, self.screen) {
+            Ok(limit) => {
+                limit.into_iter().for_each(|limit| findings::add_size_limit(suspects, limit, self.target))
+            }
+            Err(LiveError::Interrupted) => return Ok(true),
+            // The link or the protocol has a smaller limit.
+            Err(_) => {}
         }
         Ok(false)
     }

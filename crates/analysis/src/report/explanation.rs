@@ -8,7 +8,7 @@ use anstyle::Style;
 use super::wording::{brief_elapsed, brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
-use crate::explain::causes::Place;
+use crate::explain::causes::CausePlace;
 use crate::explain::live::{Accounting, CauseFinding, CauseVerdict, Explanation, Spread, Stage};
 use linkgauge_model::units::format_size;
 
@@ -209,7 +209,7 @@ fn as_fast_as_possible(explanation: &Explanation, found: &[&CauseFinding]) -> Op
     let least_ns = MIN_WAIT_SHARE * explanation.accounting.mean_ns.max(explanation.median_ns);
     let waits = |finding: &&&CauseFinding| {
         let is_large =
-            finding.place != Place::Host || finding.id == "run_queue" && finding.rank_ns() > least_ns;
+            finding.place != CausePlace::Host || finding.id == "run_queue" && finding.rank_ns() > least_ns;
         is_large && finding.has_effect()
     };
     if !is_fast || found.iter().find(waits).is_some() {
@@ -317,7 +317,7 @@ mod tests {
         CauseFinding {
             id: "id",
             family: "timer",
-            place: Place::Unknown,
+            place: CausePlace::Unknown,
             name,
             verdict,
             effect: DelayEffect {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     /// A cause that adds this much to the mean.
-    fn rare(id: &'static str, place: Place, mean_ns: f64) -> CauseFinding {
+    fn rare(id: &'static str, place: CausePlace, mean_ns: f64) -> CauseFinding {
         let effect = DelayEffect { mean_ns: Some(mean_ns), ..DelayEffect::default() };
         CauseFinding { id, place, effect, ..finding("cause", CauseVerdict::Counted, None) }
     }
@@ -373,20 +373,20 @@ mod tests {
             headline(&fast)
         };
         let wake_up =
-            CauseFinding { place: Place::Host, ..finding("wake-up", CauseVerdict::Proved, Some(9e3)) };
+            CauseFinding { place: CausePlace::Host, ..finding("wake-up", CauseVerdict::Proved, Some(9e3)) };
         let answer =
             "13.0 µs per request: as fast as this host allows, of which wake-up 9.00 µs (proved, 10 pairs).";
         assert_eq!(headline_of(vec![wake_up.clone()]), answer);
-        assert_eq!(headline_of(vec![wake_up.clone(), rare("run_queue", Place::Host, 1e3)]), answer);
+        assert_eq!(headline_of(vec![wake_up.clone(), rare("run_queue", CausePlace::Host, 1e3)]), answer);
         assert_eq!(headline_of(vec![]), "13.0 µs per request: as fast as this host allows.");
-        for (id, place) in [("run_queue", Place::Host), ("random_pause", Place::Server)] {
+        for (id, place) in [("run_queue", CausePlace::Host), ("random_pause", CausePlace::Server)] {
             assert_eq!(
                 headline_of(vec![rare(id, place, 4e4), wake_up.clone()]),
                 "13.0 µs per request; some requests are slower by cause (40.0 µs on average, counted, not proved)."
             );
         }
         assert_eq!(
-            headline_of(vec![rare("server_accept", Place::Server, 4e8)]),
+            headline_of(vec![rare("server_accept", CausePlace::Server, 4e8)]),
             "13.0 µs per request; the first requests of connections are slower by cause (400 ms on average, counted, \
              not proved)."
         );
@@ -399,8 +399,12 @@ mod tests {
             |others: Vec<CauseFinding>| headline(&explanation([vec![server.clone()], others].concat()));
         let expected = "44.0 ms per request: 43.9 ms (99.8 %) by server (counted, not proved), constant";
         assert_eq!(answer(vec![]), format!("{expected}."));
-        assert_eq!(answer(vec![rare("run_queue", Place::Host, 5e4)]), format!("{expected}."), "microseconds");
-        let queue = answer(vec![rare("run_queue", Place::Host, 5e6)]);
+        assert_eq!(
+            answer(vec![rare("run_queue", CausePlace::Host, 5e4)]),
+            format!("{expected}."),
+            "microseconds"
+        );
+        let queue = answer(vec![rare("run_queue", CausePlace::Host, 5e6)]);
         let other = "; some requests are slower by cause (5.00 ms on average, counted, not proved).";
         assert_eq!(queue, format!("{expected}{other}"));
     }

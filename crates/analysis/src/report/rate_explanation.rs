@@ -153,7 +153,7 @@ pub(in crate::report) mod tests {
         RateFinding {
             id: "receive_window",
             family: "window",
-            place: crate::explain::causes::Place::Path,
+            place: crate::explain::causes::CausePlace::Path,
             name,
             verdict,
             effect: RateEffect {

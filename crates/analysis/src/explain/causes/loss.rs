@@ -29,6 +29,30 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
             plant: Plant::Lab("lab shaper --loss 2%"),
         },
         Cause {
+            id: "reply_rate_limit",
+            name: "limit of the rate of replies",
+            applies: |target| !target.caps.is_reliable && target.caps.link_rate.is_none(),
+            signature: Signature::Hidden,
+            counter: Some("requests without a reply: many without a pause, few after pauses"),
+            knob: Knob::Missing(
+                "only the other host can change it. Try: linkgauge latency URL --rate 5, and more until replies are lost",
+            ),
+            remedy: "send less often, or raise the limit at the other host (firewall, icmp_ratelimit, rate limit of the server)",
+            plant: Plant::Lab("lab shaper --police 100kbit/s"),
+        },
+        Cause {
+            id: "large_messages_lost",
+            name: "large messages have no reply",
+            applies: |target| target.caps.link_rate.is_none() && target.has_option("family"),
+            signature: Signature::Hidden,
+            counter: Some("messages of several sizes, each several times"),
+            knob: Knob::Missing(
+                "the limit is on the path (MTU) or in the server. Try: linkgauge path, which shows the MTU",
+            ),
+            remedy: "send smaller messages, or let ICMP through (fragmentation needed), or lower the MTU of the interface",
+            plant: Plant::Lab("lab router --link mtu=1400, with ICMP dropped"),
+        },
+        Cause {
             id: "tail_loss_probe",
             name: "tail loss probe",
             applies: |target| target.has_delayed_acknowledgements() && !target.is_local,

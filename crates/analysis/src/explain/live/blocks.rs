@@ -4,7 +4,6 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use super::rare::RareLog;
 use super::{DeviceChanger, LiveError};
 use linkgauge_engine::host::local_server::{LocalServer, ServerWatch};
 use linkgauge_engine::host::power;
@@ -15,6 +14,7 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
 use linkgauge_model::run::{CaseResult, Failure, FailureKind};
 use linkgauge_model::sample::{RawFile, Sample};
+use linkgauge_model::stats;
 
 /// Samples of a block that are handed over at once.
 const COLLECTED_AT_ONCE: usize = 4096;
@@ -110,9 +110,60 @@ impl Block {
         ends.map_or(0.0, |(first, last)| last.received.since(first.received).as_secs_f64() * 1e3)
     }
 
+    /// Time that the threads of both ends waited for a CPU, as far as it is known, in ns.
+    pub(super) fn waited_ns(&self) -> f64 {
+        const NAME: &str = "thread_run_queue_wait_ns";
+        let evidence = self.result.evidence.as_ref();
+        let client = evidence.and_then(|evidence| evidence.client.counter(NAME));
+        let reported = evidence.and_then(|evidence| evidence.server.as_ref()?.counter(NAME));
+        let server = reported.max(self.server_wait_ns);
+        (client.unwrap_or(0) as f64) + server.unwrap_or(0) as f64
+    }
+
     /// Requests without a reply.
     pub(super) fn lost(&self) -> u64 {
         self.result.figures.counts.lost
+    }
+}
+
+/// A slow request takes this much more than the median, and this multiple of it: hosts have shorter pauses of their own.
+const MIN_PAUSE_NS: f64 = 15e6;
+const MIN_PAUSE_RATIO: f64 = 10.0;
+
+/// What is kept of each block.
+pub(super) struct BlockSummary {
+    pub(super) observed_ns: f64,
+    pub(super) requests: usize,
+    /// Its slow requests, and what they take more than the median.
+    pub(super) slow: Vec<(Sample, f64)>,
+    /// Time that threads waited for a CPU.
+    pub(super) waited_ns: f64,
+    /// Segments that the sockets of the connection sent again.
+    pub(super) again: usize,
+}
+
+impl BlockSummary {
+    /// `None` of a block without replies.
+    pub(super) fn of(block: &Block) -> Option<BlockSummary> {
+        let latencies = block.latencies_ns();
+        let median = stats::median(&latencies)?;
+        let limit = MIN_PAUSE_NS.max(MIN_PAUSE_RATIO * median);
+        let late = block.samples.iter().zip(&latencies).filter(|(_, latency)| **latency - median > limit);
+        let slow = late.map(|(sample, latency)| (*sample, latency - median)).collect();
+        let evidence = block.result.evidence.as_ref();
+        let ends = evidence.iter().flat_map(|evidence| [Some(&evidence.client), evidence.server.as_ref()]);
+        let again = ends.flatten().filter_map(|end| end.counter("tcp_retransmitted_segments")).sum::<u64>();
+        Some(BlockSummary {
+            observed_ns: 1e6 * block.duration_ms(),
+            requests: latencies.len(),
+            slow,
+            waited_ns: block.waited_ns(),
+            again: again as usize,
+        })
+    }
+
+    pub(super) fn excess_ns(&self) -> f64 {
+        self.slow.iter().map(|(_, excess)| excess).sum()
     }
 }
 
@@ -126,8 +177,8 @@ pub(super) struct BlockRunner {
     pub(super) case: Case,
     /// The server, if it is another program of this host.
     pub(super) server: Option<LocalServer>,
-    /// The slow requests of all blocks.
-    pub(super) rare: RefCell<RareLog>,
+    /// What matters of all blocks.
+    pub(super) summaries: RefCell<Vec<BlockSummary>>,
 }
 
 impl BlockRunner {
@@ -141,7 +192,7 @@ impl BlockRunner {
         let block = self.run_changed(&[], block);
         let server_wait_ns = watch.map(ServerWatch::finish);
         let block = Block { server_wait_ns, ..block? };
-        self.rare.borrow_mut().note(&block);
+        self.summaries.borrow_mut().extend(BlockSummary::of(&block));
         Ok(block)
     }
 
@@ -167,7 +218,7 @@ impl BlockRunner {
     /// The case cannot run, or no request got a reply.
     pub(super) fn run(&self, changes: &[Change], block: BlockPlan) -> Result<Block, LiveError> {
         let block = self.run_changed(changes, block)?;
-        self.rare.borrow_mut().note(&block);
+        self.summaries.borrow_mut().extend(BlockSummary::of(&block));
         Ok(block)
     }
 

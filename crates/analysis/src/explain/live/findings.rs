@@ -1,11 +1,13 @@
 //! Suspects and findings: which causes are tested, and what is reported about each.
 
 use super::super::causes::{
-    self, Cause, CauseFamily, DEVICE_SETTINGS, DOSES, Dose, Knob, Place, Signature, Target,
+    self, Cause, CauseFamily, CausePlace, DEVICE_SETTINGS, DOSES, Dose, Knob, Signature, Target,
 };
 use super::super::counters;
 use super::blocks::{Block, Change};
-use super::places::{self, Part};
+use super::large::SizeLimit;
+use super::lost;
+use super::places::{self, PlacePart};
 use super::prove::{DoseResponse, Proof, Trial, TrialOutcome};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
@@ -31,26 +33,29 @@ const LONG_WAIT_NS: f64 = 5e5;
 const MIN_STEAL_PERCENT: f64 = 5.0;
 /// The protocol whose client can bind the server's threads.
 const PROTOCOL_THAT_PINS: &str = "linkgauge";
-/// The causes that have what others leave.
+/// Of requests that wait on the path, and of losses.
+/// Bytes that take this share of what the server seems to take explain it.
+const BYTES_SHARE: f64 = 0.5;
 /// From here on it is measured whether a server serialises clients.
 const SLOW_SERVER_NS: f64 = 500e3;
 const PATH_QUEUE: &str = "path_queue";
 const PATH_LOSS: &str = "path_loss";
-pub(super) const SERVER: &str = "server";
-/// Fewer lost requests can be by chance, and what a program without a reply waits for as a rule.
-const MIN_LOST: f64 = 2.0;
-const MIN_LOST_SHARE: f64 = 0.001;
-const LOST_NS: f64 = 1e9;
 /// A server that takes a smaller share of the median does not matter.
 const MIN_SERVER_SHARE: f64 = 0.05;
 
 /// What a counter of a system says about a cause.
 struct Count {
     text: String,
-    /// Part of the median, if the counter shows it.
+    /// PlacePart of the median, if the counter shows it.
     cost_ns: Option<f64>,
-    /// Part of the mean.
+    /// PlacePart of the mean.
     mean_ns: f64,
+}
+
+impl From<PlacePart> for Count {
+    fn from(PlacePart { cost_ns, mean_ns, text }: PlacePart) -> Count {
+        Count { text, cost_ns: Some(cost_ns), mean_ns }
+    }
 }
 
 /// A cause that is tested, or that something points at.
@@ -150,9 +155,11 @@ impl Allowed<'_> {
 /// The causes that the screen shows or points at, and those that can be tested.
 pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> Vec<Suspect> {
     let mut sightings = signatures::sightings(screen, target);
+    places::relocate(&mut sightings, screen, target);
     if cpu_waits(screen).any(|wait| wait.per_request_ns >= MIN_HOST_SHARE * wait.excess_ns) {
-        // Then this host pauses, and nothing is known about pauses of the server.
-        sightings.retain(|sighting| sighting.cause.signature != Signature::RandomPauses);
+        // Then this host pauses or wakes up late, and nothing is known about pauses and sleep of the server.
+        let is_alike = |kind| matches!(kind, Signature::RandomPauses | Signature::Idle { .. });
+        sightings.retain(|sighting| !is_alike(sighting.cause.signature));
     }
     let median_ns = screen.median_ns();
     let mut suspects = Vec::new();
@@ -409,32 +416,23 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
                 mean_ns: turnaround,
             })
         }
-        "lost_datagrams" => {
-            let (lost, all) = (screen.lost() as f64, (screen.lost() + screen.replies()) as f64);
-            let handshakes = screen.path.as_ref().map_or_else(String::new, |path| match path.resent {
-                0 => format!("; none of {} handshakes was lost", path.handshakes.len()),
-                resent => {
-                    format!("; {resent} of {} handshakes were lost as well", path.handshakes.len() + resent)
-                }
-            });
-            let text = format!(
-                "{lost:.0} of {all:.0} requests had no reply ({:.1} %){handshakes}",
-                100.0 * lost / all.max(1.0)
-            );
-            let matters = lost >= MIN_LOST && lost >= MIN_LOST_SHARE * all;
-            matters.then(|| Count { text, cost_ns: None, mean_ns: LOST_NS * lost / all })
-        }
-        _ => places::part(cause, screen).map(|Part { cost_ns, mean_ns, text }| Count {
-            text,
-            cost_ns: Some(cost_ns),
-            mean_ns,
-        }),
+        "lost_datagrams" | "reply_rate_limit" => lost::part(cause, screen).map(Count::from),
+        _ => places::part(cause, screen).map(Count::from),
     }
+}
+
+/// Adds that large messages have no reply.
+pub(super) fn add_size_limit(suspects: &mut Vec<Suspect>, limit: SizeLimit, target: &Target) {
+    let Some(cause) = causes::named(target, causes::LARGE) else { return };
+    let Some((family, _)) = causes::all().find(|(_, known)| known.id == cause.id) else { return };
+    let SizeLimit { with_reply, without } = limit;
+    let evidence = format!("messages of {without} bytes have no reply, those of {with_reply} bytes have one");
+    add_sighting(suspects, family, Sighting::new(cause, 0.0, evidence), String::new());
 }
 
 /// Adds how the time of the server follows the number of clients.
 pub(super) fn add_growth(suspects: &mut [Suspect], growth: &str, several_ns: f64) {
-    let server = suspects.iter_mut().find(|suspect| suspect.cause.id == SERVER);
+    let server = suspects.iter_mut().find(|suspect| suspect.cause.id == causes::SERVER);
     if let Some(count) = server.and_then(|server| server.counted.as_mut()) {
         let several = format_nanoseconds(several_ns);
         count.text += &format!("; {several} with {} clients at once: {growth}", places::CLIENTS);
@@ -444,7 +442,7 @@ pub(super) fn add_growth(suspects: &mut [Suspect], growth: &str, several_ns: f64
 /// Whether the server takes so much of a round trip that it matters how.
 pub(super) fn has_slow_server(suspects: &[Suspect]) -> bool {
     let is_slow = |suspect: &Suspect| {
-        let count = suspect.counted.as_ref().filter(|_| suspect.cause.id == SERVER);
+        let count = suspect.counted.as_ref().filter(|_| suspect.cause.id == causes::SERVER);
         count.is_some_and(|count| count.cost_ns.is_some_and(|cost| cost > SLOW_SERVER_NS))
     };
     suspects.iter().any(is_slow)
@@ -468,7 +466,14 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
         suspects.into_iter().map(|suspect| finding(suspect, screen)).collect();
     limit_estimates(&mut findings, median_ns);
     let latencies = screen.closed.latencies_ns();
-    leave_rest(&mut findings, latencies.iter().sum::<f64>() / latencies.len().max(1) as f64);
+    let of_sizes = |finding: &CauseFinding| {
+        let dose = finding.effect.dose.as_ref().filter(|_| finding.id == "per_byte_cost");
+        dose.map(|dose| dose.slope).filter(|_| !finding.verdict.is_found())
+    };
+    let byte_ns = findings.iter().find_map(of_sizes).unwrap_or(0.0);
+    let of_bytes_ns = byte_ns * f64::from(screen.closed.result.message_bytes);
+    let mean_ns = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+    leave_rest(&mut findings, mean_ns, of_bytes_ns);
     findings.sort_by(|a, b| {
         let by_cost = || b.rank_ns().total_cmp(&a.rank_ns()).then(a.verdict.cmp(&b.verdict));
         match (a.verdict.is_found(), b.verdict.is_found()) {
@@ -498,29 +503,32 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
     }
 }
 
-/// What is only known by its place has what no cause of another name takes; little of it is not worth a name.
-fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64) {
-    const BY_PLACE: [&str; 4] = ["path_delay", PATH_QUEUE, SERVER, causes::ACCEPT];
-    let others = |findings: &[CauseFinding], place: Place, of: fn(&CauseFinding) -> f64| -> f64 {
+/// What is only known by its place has what no cause of another name takes; little of it is not worth a name. `of_bytes_ns`: what
+/// the bytes of a message seem to take, without a proof.
+fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64, of_bytes_ns: f64) {
+    const BY_PLACE: [&str; 4] = ["path_delay", PATH_QUEUE, causes::SERVER, causes::ACCEPT];
+    let others = |findings: &[CauseFinding], place: CausePlace, of: fn(&CauseFinding) -> f64| -> f64 {
         let counts = |finding: &&CauseFinding| {
-            let is_there = place == Place::Server || finding.place == place;
+            let is_there = place == CausePlace::Server || finding.place == place;
             finding.verdict.is_found() && is_there && !BY_PLACE.contains(&finding.id)
         };
         findings.iter().filter(counts).map(of).sum()
     };
-    for (id, place) in [(PATH_QUEUE, Place::Path), (SERVER, Place::Server)] {
+    for (id, place) in [(PATH_QUEUE, CausePlace::Path), (causes::SERVER, CausePlace::Server)] {
         let named_ns = others(findings, place, CauseFinding::rank_ns);
         let named_cost_ns = others(findings, place, |finding| finding.share_ns().unwrap_or(0.0));
         let Some(index) = findings.iter().position(|finding| finding.id == id) else { continue };
         // Repairs of losses make the mean long, and replies that the server sent again are not counted.
         let has_losses = findings.iter().any(|finding| finding.id == PATH_LOSS && finding.verdict.is_found());
         let effect = &mut findings[index].effect;
-        if has_losses && id == SERVER {
+        if has_losses && id == causes::SERVER {
             effect.mean_ns = effect.cost_ns;
         }
         effect.mean_ns = effect.mean_ns.map(|own| (own - named_ns).max(0.0));
         effect.cost_ns = effect.cost_ns.map(|own| (own - named_cost_ns).max(0.0));
-        if findings[index].rank_ns() < places::MIN_SHARE * mean_ns {
+        let own = findings[index].rank_ns();
+        // What grows with the size of a message is not the work of the server for each request.
+        if own < places::MIN_SHARE * mean_ns || id == causes::SERVER && of_bytes_ns > BYTES_SHARE * own {
             findings.remove(index);
         }
     }
@@ -633,7 +641,7 @@ fn describe_dose(dose: &DoseResponse) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn found(id: &'static str, place: Place, cost_ns: f64, mean_ns: f64) -> CauseFinding {
+    fn found(id: &'static str, place: CausePlace, cost_ns: f64, mean_ns: f64) -> CauseFinding {
         let effect = DelayEffect { cost_ns: Some(cost_ns), mean_ns: Some(mean_ns), ..DelayEffect::default() };
         let (family, name, remedy, evidence) = ("", "", "", Vec::new());
         CauseFinding { id, family, place, name, verdict: CauseVerdict::Counted, effect, evidence, remedy }
@@ -641,26 +649,33 @@ mod tests {
 
     #[test]
     fn what_is_known_by_its_place_has_what_the_named_causes_leave() {
-        let server = || found(SERVER, Place::Server, 10e6, 12e6);
+        let server = || found(causes::SERVER, CausePlace::Server, 10e6, 12e6);
         let left = |others: Vec<CauseFinding>| {
             let mut findings = [vec![server()], others].concat();
-            leave_rest(&mut findings, 20e6);
-            let server = findings.iter().find(|finding| finding.id == SERVER);
+            leave_rest(&mut findings, 20e6, 0.0);
+            let server = findings.iter().find(|finding| finding.id == causes::SERVER);
             server.map(|server| (server.effect.cost_ns.unwrap(), server.effect.mean_ns.unwrap()))
         };
         assert_eq!(left(vec![]), Some((10e6, 12e6)));
-        assert_eq!(left(vec![found("per_byte_cost", Place::Path, 6e6, 6e6)]), Some((4e6, 6e6)));
-        assert_eq!(left(vec![found("delayed_ack_nagle", Place::Server, 10e6, 10e6)]), None, "little is left");
+        assert_eq!(left(vec![found("per_byte_cost", CausePlace::Path, 6e6, 6e6)]), Some((4e6, 6e6)));
+        assert_eq!(
+            left(vec![found("delayed_ack_nagle", CausePlace::Server, 10e6, 10e6)]),
+            None,
+            "little is left"
+        );
         // The path and new connections have parts of their own.
-        assert_eq!(left(vec![found("path_delay", Place::Path, 9e6, 9e6)]), Some((10e6, 12e6)));
-        assert_eq!(left(vec![found(causes::ACCEPT, Place::Server, 0.0, 4e8)]), Some((10e6, 12e6)));
-        assert_eq!(left(vec![found(PATH_LOSS, Place::Path, 0.0, 1e6)]), Some((10e6, 9e6)), "its median");
+        assert_eq!(left(vec![found("path_delay", CausePlace::Path, 9e6, 9e6)]), Some((10e6, 12e6)));
+        assert_eq!(left(vec![found(causes::ACCEPT, CausePlace::Server, 0.0, 4e8)]), Some((10e6, 12e6)));
+        assert_eq!(left(vec![found(PATH_LOSS, CausePlace::Path, 0.0, 1e6)]), Some((10e6, 9e6)), "its median");
         let mut queue = vec![
-            found(PATH_QUEUE, Place::Path, 5e6, 5e6),
-            found("path_clock", Place::Path, 5e6, 5e6),
-            found("remote_clock", Place::Server, 9e6, 9e6),
+            found(PATH_QUEUE, CausePlace::Path, 5e6, 5e6),
+            found("path_clock", CausePlace::Path, 5e6, 5e6),
+            found("remote_clock", CausePlace::Server, 9e6, 9e6),
         ];
-        leave_rest(&mut queue, 20e6);
+        leave_rest(&mut queue, 20e6, 0.0);
+        let mut slow_line = vec![server()];
+        leave_rest(&mut slow_line, 20e6, 8e6);
+        assert!(slow_line.is_empty(), "the bytes take most of it");
         assert_eq!(
             queue.iter().map(|finding| finding.id).collect::<Vec<_>>(),
             ["path_clock", "remote_clock"]

@@ -16,7 +16,7 @@ use linkgauge_model::stats::{self, SplitMix64};
 const HANDSHAKES: f64 = 100.0;
 const MIN_DISTANCE: Duration = Duration::from_millis(20);
 const MAX_DISTANCE: Duration = Duration::from_millis(200);
-/// After so many failures in a row no more are made.
+/// After this number of failures in a row no more are made.
 const MAX_FAILURES: u32 = 3;
 /// The system sends a lost SYN again after 1 s. Then its own figure has no meaning.
 const RESENT: Duration = Duration::from_millis(900);
@@ -29,6 +29,18 @@ const MIN_HANDSHAKES: usize = 8;
 pub(super) struct Handshake {
     pub(super) began: Time,
     pub(super) took_ns: f64,
+    /// How late this thread woke up before it: a busy host delays the threads of requests as well.
+    pub(super) late_ns: f64,
+    /// The kernel measured it, and no thread had to wake up.
+    pub(super) is_of_kernel: bool,
+}
+
+#[cfg(test)]
+impl Handshake {
+    /// One that the kernel measured, on an idle host.
+    pub(super) fn at(began: Time, took_ns: f64) -> Handshake {
+        Handshake { began, took_ns, late_ns: 0.0, is_of_kernel: true }
+    }
 }
 
 /// What the handshakes show of the path.
@@ -71,6 +83,18 @@ impl Path {
             }
         }
         (late, all)
+    }
+
+    /// The share of wake-ups of this host that were late by this time.
+    pub(super) fn late_share(&self, late_ns: f64) -> f64 {
+        let late = self.handshakes.iter().filter(|handshake| handshake.late_ns > late_ns).count();
+        late as f64 / self.handshakes.len() as f64
+    }
+
+    /// What this host adds to a handshake on average, in ns.
+    pub(super) fn mean_late_ns(&self) -> f64 {
+        let of_threads = |handshake: &Handshake| if handshake.is_of_kernel { 0.0 } else { handshake.late_ns };
+        self.handshakes.iter().map(of_threads).sum::<f64>() / self.handshakes.len() as f64
     }
 
     /// Handshakes that took this much longer than the median.
@@ -119,10 +143,12 @@ fn make_handshakes(
     let mut failures = 0;
     while failures < MAX_FAILURES {
         let pause = distance.mul_f64(-(1.0 - random.uniform()).ln());
+        let due = dialer.now() + pause;
         if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
-        failures = handshake(dialer, endpoint).map_or(failures + 1, |handshake| {
+        let late_ns = dialer.now().since(due).as_nanos() as f64;
+        failures = handshake(dialer, endpoint, late_ns).map_or(failures + 1, |handshake| {
             made.lock().expect("no holder panics").push(handshake);
             0
         });
@@ -130,7 +156,7 @@ fn make_handshakes(
 }
 
 /// One handshake. A host that refuses it has answered, too.
-fn handshake(dialer: &Dialer, endpoint: &Endpoint) -> Option<Handshake> {
+fn handshake(dialer: &Dialer, endpoint: &Endpoint, late_ns: f64) -> Option<Handshake> {
     let began = dialer.now();
     let opened = dialer.open(endpoint);
     let elapsed = dialer.now().since(began);
@@ -142,7 +168,8 @@ fn handshake(dialer: &Dialer, endpoint: &Endpoint) -> Option<Handshake> {
         },
     };
     let of_kernel = of_kernel.filter(|rtt_ns| *rtt_ns > 0 && elapsed < RESENT);
-    Some(Handshake { began, took_ns: of_kernel.map_or(elapsed.as_nanos() as f64, |rtt_ns| rtt_ns as f64) })
+    let took_ns = of_kernel.map_or(elapsed.as_nanos() as f64, |rtt_ns| rtt_ns as f64);
+    Some(Handshake { began, took_ns, late_ns, is_of_kernel: of_kernel.is_some() })
 }
 
 #[cfg(test)]
@@ -163,9 +190,8 @@ mod tests {
         };
         let slow = [request(100.0, 160.0), request(900.0, 961.0)];
         let path = |took: fn(f64) -> f64| {
-            let handshakes = (0..40)
-                .map(|index| 25.0 * f64::from(index))
-                .map(|at| Handshake { began: ms(at), took_ns: 1e6 * took(at) });
+            let handshakes =
+                (0..40).map(|index| 25.0 * f64::from(index)).map(|at| Handshake::at(ms(at), 1e6 * took(at)));
             Path::of(handshakes.collect()).unwrap()
         };
         // The handshakes at 100, 125, 150 (with little left), 900, 925 and 950 ms.
@@ -191,10 +217,10 @@ mod tests {
         let dialer = Dialer::new(Clock::System);
         let link = dialer.open(&url.parse().unwrap()).unwrap();
         assert!(link.facts().contains_key("kernel_rtt_ns"));
-        let opened = handshake(&dialer, &url.parse().unwrap()).unwrap();
+        let opened = handshake(&dialer, &url.parse().unwrap(), 0.0).unwrap();
         assert!(opened.took_ns > 0.0 && opened.took_ns < 1e9, "{opened:?}");
         drop(listener);
-        assert!(handshake(&dialer, &url.parse().unwrap()).is_some(), "a refusal is an answer");
+        assert!(handshake(&dialer, &url.parse().unwrap(), 0.0).is_some(), "a refusal is an answer");
         let virtual_clock = Dialer::new(Clock::new_virtual());
         let target = Target::new(url.parse().unwrap()).unwrap();
         assert!(PathWatch::start(&virtual_clock, &target, Duration::from_secs(1), 1).is_none());

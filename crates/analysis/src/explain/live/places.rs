@@ -3,7 +3,7 @@
 //! A handshake needs the network and both kernels, a round trip the programs as well. So what handshakes need belongs to the
 //! path, and what requests need beyond that to the server or to what lies behind it.
 
-use super::super::causes::{self, Cause, Place, Signature, Target};
+use super::super::causes::{self, Cause, CausePlace, Signature, Target};
 use super::path::Path;
 use super::screen::Screen;
 use super::signatures::Sighting;
@@ -20,6 +20,8 @@ const MIN_DELAY_NS: f64 = 200e3;
 /// Handshakes have a queue if they take this much longer than the shortest on average, and this share of it.
 const MIN_QUEUE_NS: f64 = 300e3;
 const MIN_QUEUE_SHARE: f64 = 0.3;
+/// And this multiple of what threads of this host wake up late, where these take part.
+const HOST_RATIO: f64 = 3.0;
 /// One slow handshake shows no queue.
 const MIN_QUEUED: usize = 3;
 /// One lost handshake can be by chance. The shortest timer of a repair (Linux).
@@ -39,7 +41,7 @@ const MIN_GROUP_SHARE: f64 = 0.05;
 const MIN_APART: f64 = 0.5;
 
 /// A part of the round trip at one place.
-pub(super) struct Part {
+pub(super) struct PlacePart {
     pub(super) cost_ns: f64,
     pub(super) mean_ns: f64,
     pub(super) text: String,
@@ -50,32 +52,32 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// The part of this cause, if the handshakes show it.
-pub(super) fn part(cause: &Cause, screen: &Screen) -> Option<Part> {
+pub(super) fn part(cause: &Cause, screen: &Screen) -> Option<PlacePart> {
     let latencies = screen.closed.latencies_ns();
     match cause.id {
         causes::ACCEPT => accepting(&screen.first_ns, stats::median(&latencies)?, screen.path.as_ref()),
         "path_loss" => lost_handshakes(screen.path.as_ref()?),
         "path_delay" => delay(screen.path.as_ref()?, &latencies),
         "path_queue" => queue(screen.path.as_ref()?, &latencies),
-        super::findings::SERVER => server(screen.path.as_ref()?, &latencies),
+        causes::SERVER => server(screen.path.as_ref()?, &latencies),
         _ => None,
     }
 }
 
 /// The shortest round trip of the path.
-fn delay(path: &Path, latencies: &[f64]) -> Option<Part> {
+fn delay(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     let shortest = path.shortest_ns.min(latencies.iter().copied().fold(f64::INFINITY, f64::min));
     let text = format!("the fastest of {} takes {}", count(path), format_nanoseconds(shortest));
     let matters = shortest >= MIN_DELAY_NS.max(MIN_SHARE * stats::median(latencies)?);
-    matters.then_some(Part { cost_ns: shortest, mean_ns: shortest, text })
+    matters.then_some(PlacePart { cost_ns: shortest, mean_ns: shortest, text })
 }
 
 /// Handshakes that were lost: as many segments of requests are, and each repair takes a timer.
-fn lost_handshakes(path: &Path) -> Option<Part> {
+fn lost_handshakes(path: &Path) -> Option<PlacePart> {
     let all = path.handshakes.len() + path.resent;
     let text = format!("{} of {all} handshakes were lost and sent again", path.resent);
     let mean_ns = SHORTEST_REPAIR_NS * path.resent as f64 / all as f64;
-    (path.resent >= MIN_RESENT).then_some(Part { cost_ns: 0.0, mean_ns, text })
+    (path.resent >= MIN_RESENT).then_some(PlacePart { cost_ns: 0.0, mean_ns, text })
 }
 
 fn count(path: &Path) -> String {
@@ -83,9 +85,10 @@ fn count(path: &Path) -> String {
 }
 
 /// What handshakes take above the shortest: a queue, of which the median shows the standing part.
-fn queue(path: &Path, latencies: &[f64]) -> Option<Part> {
+fn queue(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     let excess = path.mean_ns - path.shortest_ns;
-    let least = MIN_QUEUE_NS.max(MIN_QUEUE_SHARE * path.shortest_ns);
+    let of_host = HOST_RATIO * path.mean_late_ns();
+    let least = MIN_QUEUE_NS.max(MIN_QUEUE_SHARE * path.shortest_ns).max(of_host);
     let queued =
         path.handshakes.iter().filter(|handshake| handshake.took_ns - path.shortest_ns > least).count();
     if excess < least.max(MIN_SHARE * mean(latencies)) || queued < MIN_QUEUED {
@@ -99,11 +102,11 @@ fn queue(path: &Path, latencies: &[f64]) -> Option<Part> {
         format_nanoseconds(path.mean_ns),
         format_nanoseconds(path.shortest_ns)
     );
-    Some(Part { cost_ns: standing, mean_ns: excess, text })
+    Some(PlacePart { cost_ns: standing, mean_ns: excess, text })
 }
 
 /// What requests take above handshakes.
-fn server(path: &Path, latencies: &[f64]) -> Option<Part> {
+fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     let median = stats::median(latencies)?;
     let (cost_ns, mean_ns) = ((median - path.median_ns).max(0.0), mean(latencies) - path.mean_ns);
     if cost_ns.max(mean_ns) < MIN_SERVER_NS.max(MIN_SHARE * mean(latencies)) {
@@ -117,11 +120,11 @@ fn server(path: &Path, latencies: &[f64]) -> Option<Part> {
         format_nanoseconds(mean_ns.max(0.0)),
         shape(latencies)
     );
-    Some(Part { cost_ns, mean_ns, text })
+    Some(PlacePart { cost_ns, mean_ns, text })
 }
 
 /// What the first reply of each new connection takes above the others.
-fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<Part> {
+fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<PlacePart> {
     let least = first_ns.iter().copied().fold(f64::INFINITY, f64::min);
     let typical = stats::median(first_ns)?;
     let excess = typical - median_ns;
@@ -135,12 +138,7 @@ fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<Pa
     let is_late = |ns: f64| ns > MIN_ACCEPT_NS && ns > MIN_ACCEPT_RATIO * median_ns;
     // A path that is as slow at times delays the first reply as well.
     let is_path = path.is_some_and(|path| path.slow(PATH_SHARE * excess) > 0);
-    // Of clocks, one of several is early by chance.
-    (!is_path && is_late(excess) && (is_late(least) || first_ns.len() > 2)).then_some(Part {
-        cost_ns: 0.0,
-        mean_ns: excess,
-        text,
-    })
+    (!is_path && is_late(least - median_ns)).then_some(PlacePart { cost_ns: 0.0, mean_ns: excess, text })
 }
 
 /// `constant`, `two groups (20 % take 8.01 ms more)` or `random`.
@@ -199,28 +197,28 @@ pub(super) fn growth(one: &[f64], several: &[f64]) -> Option<&'static str> {
 }
 
 /// Where the cause of a sighting is: one on the path delays handshakes as well, one in the server does not.
-fn place(sighting: &Sighting, screen: &Screen, path: &Path) -> Place {
+fn place(sighting: &Sighting, screen: &Screen, path: &Path) -> CausePlace {
     let excess = path.mean_ns - path.shortest_ns;
     match sighting.cause.signature {
-        Signature::Clock { .. } if excess > PATH_SHARE * sighting.cost_ns => Place::Path,
-        Signature::Clock { .. } => Place::Server,
+        Signature::Clock { .. } if excess > PATH_SHARE * sighting.cost_ns => CausePlace::Path,
+        Signature::Clock { .. } => CausePlace::Server,
         Signature::PeriodicPauses { .. } | Signature::RandomPauses => place_of_slow(screen, path),
-        _ => Place::Unknown,
+        _ => CausePlace::Unknown,
     }
 }
 
 /// Where requests wait that take `limit_ns` more than the others, or longer.
-pub(super) fn place_of_pauses(slow: &[Sample], limit_ns: f64, path: &Path) -> Place {
+pub(super) fn place_of_pauses(slow: &[Sample], limit_ns: f64, path: &Path) -> CausePlace {
     match path.meanwhile(slow, limit_ns) {
-        (_, 0) if path.slow(limit_ns) < MIN_QUEUED => Place::Unknown,
-        (_, 0) => Place::Path,
-        (late, all) if 2 * late > all => Place::Path,
-        _ => Place::Server,
+        (_, 0) if path.slow(limit_ns) < MIN_QUEUED => CausePlace::Unknown,
+        (_, 0) => CausePlace::Path,
+        (late, all) if 2 * late > all => CausePlace::Path,
+        _ => CausePlace::Server,
     }
 }
 
 /// The same of those of the screen.
-fn place_of_slow(screen: &Screen, path: &Path) -> Place {
+fn place_of_slow(screen: &Screen, path: &Path) -> CausePlace {
     let limits = [&screen.closed, &screen.paused].map(|block| {
         stats::median(&block.latencies_ns()).map_or(f64::INFINITY, super::signatures::slow_limit)
     });
@@ -239,11 +237,11 @@ pub(super) fn relocate(sightings: &mut Vec<Sighting>, screen: &Screen, target: &
             _ => "path_stall",
         };
         let (id, why) = match place(sighting, screen, path) {
-            Place::Path => (on_path, "handshakes are late as well"),
-            Place::Server if matches!(sighting.cause.signature, Signature::Clock { .. }) => {
+            CausePlace::Path => (on_path, "handshakes are late as well"),
+            CausePlace::Server if matches!(sighting.cause.signature, Signature::Clock { .. }) => {
                 ("remote_clock", "handshakes do not wait for it")
             }
-            Place::Server => (sighting.cause.id, "handshakes meanwhile are not late"),
+            CausePlace::Server => (sighting.cause.id, "handshakes meanwhile are not late"),
             _ => continue,
         };
         sighting.cause = causes::named(target, id).unwrap_or(sighting.cause);
@@ -259,9 +257,7 @@ mod tests {
 
     /// The path whose handshakes take these times in ms.
     fn path(times_ms: impl Iterator<Item = f64>) -> Path {
-        let handshakes = times_ms
-            .enumerate()
-            .map(|(index, ms)| Handshake { began: Time(index as u64), took_ns: 1e6 * ms });
+        let handshakes = times_ms.enumerate().map(|(index, ms)| Handshake::at(Time(index as u64), 1e6 * ms));
         Path::of(handshakes.collect()).unwrap()
     }
 
@@ -305,6 +301,11 @@ mod tests {
         assert!(queue(&constant(10.0), &latencies(|_| 10.1)).is_none());
         let one = path((0..100).map(|index| if index == 7 { 800.0 } else { 0.2 }));
         assert!(queue(&one, &latencies(|_| 0.3)).is_none(), "one handshake");
+        let mut busy = bursty.clone();
+        busy.handshakes.iter_mut().for_each(|handshake| {
+            (handshake.late_ns, handshake.is_of_kernel) = (5e6, false);
+        });
+        assert!(queue(&busy, &latencies(|_| 0.3)).is_none(), "threads of this host wake up late");
         let lost = path((0..100).map(|index| if index % 40 == 7 { 1010.0 } else { 0.2 }));
         assert!(queue(&lost, &latencies(|_| 0.3)).is_none(), "a loss is no queue");
         assert_eq!(lost_handshakes(&lost).unwrap().text, "3 of 100 handshakes were lost and sent again");

@@ -188,35 +188,17 @@ pub(super) fn measure(
             break;
         }
         let block = block_plan(left.div_f64(((ROUNDS - round) * blocks) as f64), median, setup);
-        // The first are those of the baseline.
-        let mut times = vec![BlockTimes::FAILED; blocks];
-        for index in shuffled(blocks, random) {
-            let trial = index.checked_sub(UNCHANGED);
-            if trial.is_some_and(|trial| failures[trial] == MAX_FAILURES) {
-                continue;
+        let times = match measure_round(runner, trials, (round, block), &mut failures, random) {
+            Round::Measured(times) => times,
+            Round::Interrupted => {
+                sequence.is_interrupted = true;
+                return Ok(sequence);
             }
-            let changes = trial.map(|trial| trials[trial].changes(round)).unwrap_or_default();
-            let measured = runner.run(&changes, block);
-            if let Some(trial) = trial {
-                failures[trial] = if measured.is_ok() { 0 } else { failures[trial] + 1 };
+            Round::Lost(reason) => {
+                sequence.lost = Some(reason);
+                return Ok(sequence);
             }
-            // A setting that cannot be changed fails alone, a lost link without it as well.
-            let measured = measured.map(|block| (index, block)).or_else(|error| match error {
-                LiveError::Interrupted => Err(error),
-                _ => runner.run(&[], block).map(|baseline| (0, baseline)),
-            });
-            match measured {
-                Ok((measured, block)) => times[measured] = BlockTimes::of(&block),
-                Err(LiveError::Interrupted) => {
-                    sequence.is_interrupted = true;
-                    return Ok(sequence);
-                }
-                Err(error) => {
-                    sequence.lost = Some(error.to_string());
-                    return Ok(sequence);
-                }
-            }
-        }
+        };
         sequence.baseline.push(times[0]);
         sequence.null.push(times[1]);
         sequence.trials.iter_mut().zip(&times[UNCHANGED..]).for_each(|(list, times)| list.push(*times));
@@ -224,6 +206,49 @@ pub(super) fn measure(
         setup = of_round.div_f64(blocks as f64).saturating_sub(block.time).max(BLOCK_SETUP);
     }
     Ok(sequence)
+}
+
+/// How a round ended.
+enum Round {
+    /// The blocks of the baseline first, then one of each trial.
+    Measured(Vec<BlockTimes>),
+    /// By the user.
+    Interrupted,
+    /// The link was lost, for this reason.
+    Lost(String),
+}
+
+/// Measures the blocks of a round in random order. `failures`: those in a row of each trial.
+fn measure_round(
+    runner: &BlockRunner,
+    trials: &[Trial],
+    (round, block): (usize, BlockPlan),
+    failures: &mut [u32],
+    random: &mut SplitMix64,
+) -> Round {
+    let mut times = vec![BlockTimes::FAILED; trials.len() + UNCHANGED];
+    for index in shuffled(times.len(), random) {
+        let trial = index.checked_sub(UNCHANGED);
+        if trial.is_some_and(|trial| failures[trial] == MAX_FAILURES) {
+            continue;
+        }
+        let changes = trial.map(|trial| trials[trial].changes(round)).unwrap_or_default();
+        let measured = runner.run(&changes, block);
+        if let Some(trial) = trial {
+            failures[trial] = if measured.is_ok() { 0 } else { failures[trial] + 1 };
+        }
+        // A setting that cannot be changed fails alone, a lost link without it as well.
+        let measured = measured.map(|block| (index, block)).or_else(|error| match error {
+            LiveError::Interrupted => Err(error),
+            _ => runner.run(&[], block).map(|baseline| (0, baseline)),
+        });
+        match measured {
+            Ok((measured, block)) => times[measured] = BlockTimes::of(&block),
+            Err(LiveError::Interrupted) => return Round::Interrupted,
+            Err(error) => return Round::Lost(error.to_string()),
+        }
+    }
+    Round::Measured(times)
 }
 
 /// Whether no further round fits into the time. A proof needs a few rounds, so these may take half as long again.

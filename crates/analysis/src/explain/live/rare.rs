@@ -1,8 +1,8 @@
 //! Rare pauses: requests far above the median of their block, in all blocks of the explanation. The screen alone is too short
 //! for what happens once in some seconds.
 
-use super::super::causes::{self, Place, Target};
-use super::blocks::Block;
+use super::super::causes::{self, CausePlace, Target};
+use super::blocks::BlockSummary;
 use super::path::Path;
 use super::places;
 use super::signatures::{self, Sighting};
@@ -10,9 +10,8 @@ use linkgauge_model::sample::Sample;
 use linkgauge_model::stats;
 use linkgauge_model::units::format_nanoseconds;
 
-/// A pause takes this long, and this multiple of the median: hosts have shorter ones of their own.
-const MIN_PAUSE_NS: f64 = 15e6;
-const MIN_RATIO: f64 = 10.0;
+/// Half of the shortest pause.
+const MIN_WAIT_NS: f64 = 7.5e6;
 /// Fewer can be by chance.
 const MIN_PAUSES: usize = 3;
 /// Waits for a CPU that are this share of the pauses of a block explain them.
@@ -22,73 +21,40 @@ const MIN_CYCLES: f64 = 5.0;
 /// If more requests are slow, they are no exceptions.
 const MAX_SHARE: f64 = 0.1;
 
-/// The requests of all blocks.
-#[derive(Default)]
-pub(super) struct RareLog {
-    observed_ns: f64,
-    requests: usize,
-    blocks: Vec<Observed>,
+/// The blocks of the whole explanation.
+pub(super) struct RareLog<'a>(pub(super) &'a [BlockSummary]);
+
+/// Whether threads that waited for a CPU, or losses, explain the slow requests. `usual_ns`: each wake-up waits a little.
+fn is_explained(block: &BlockSummary, usual_ns: f64) -> bool {
+    let waited_ns = block.waited_ns - usual_ns * block.requests as f64;
+    block.again > 0 || waited_ns > MIN_HOST_SHARE * block.excess_ns()
 }
 
-/// What matters of a block.
-struct Observed {
-    requests: usize,
-    /// Its slow requests, and what they take more than the median.
-    slow: Vec<(Sample, f64)>,
-    /// Time that threads waited for a CPU.
-    waited_ns: f64,
-    /// Segments that the sockets of the connection sent again.
-    again: usize,
-}
-
-impl Observed {
-    fn excess_ns(&self) -> f64 {
-        self.slow.iter().map(|(_, excess)| excess).sum()
+impl RareLog<'_> {
+    fn observed_ns(&self) -> f64 {
+        self.0.iter().map(|block| block.observed_ns).sum()
     }
 
-    /// Whether threads that waited for a CPU, or losses, explain the slow requests. `usual_ns`: each wake-up waits a little.
-    fn is_explained(&self, usual_ns: f64) -> bool {
-        self.again > 0 || self.waited_ns - usual_ns * self.requests as f64 > MIN_HOST_SHARE * self.excess_ns()
-    }
-}
-
-impl RareLog {
-    /// Adds the requests of a block.
-    pub(super) fn note(&mut self, block: &Block) {
-        let latencies = block.latencies_ns();
-        let Some(median) = stats::median(&latencies) else { return };
-        self.observed_ns += 1e6 * block.duration_ms();
-        self.requests += latencies.len();
-        let limit = MIN_PAUSE_NS.max(MIN_RATIO * median);
-        let late = block.samples.iter().zip(&latencies).filter(|(_, latency)| **latency - median > limit);
-        let slow = late.map(|(sample, latency)| (*sample, latency - median)).collect();
-        let evidence = block.result.evidence.as_ref();
-        let ends = evidence.iter().flat_map(|evidence| [Some(&evidence.client), evidence.server.as_ref()]);
-        let count = |name: &str| ends.clone().flatten().filter_map(|end| end.counter(name)).sum::<u64>();
-        self.blocks.push(Observed {
-            requests: latencies.len(),
-            slow,
-            waited_ns: (count("thread_run_queue_wait_ns") + block.server_wait_ns.unwrap_or(0)) as f64,
-            again: count("tcp_retransmitted_segments") as usize,
-        });
+    fn requests(&self) -> usize {
+        self.0.iter().map(|block| block.requests).sum()
     }
 
     /// The slow requests that this host does not explain.
     fn slow(&self) -> (Vec<Sample>, Vec<f64>) {
-        let quiet = self.blocks.iter().filter(|block| block.slow.is_empty());
+        let quiet = self.0.iter().filter(|block| block.slow.is_empty());
         let waits: Vec<f64> = quiet.map(|block| block.waited_ns / block.requests.max(1) as f64).collect();
         let usual_ns = stats::median(&waits).unwrap_or(0.0);
-        let open = self.blocks.iter().filter(|block| !block.is_explained(usual_ns));
+        let open = self.0.iter().filter(|block| !is_explained(block, usual_ns));
         open.flat_map(|block| block.slow.iter().copied()).unzip()
     }
 
     /// As many slow requests as segments that were sent again.
     fn losses(&self, target: &Target) -> Option<Sighting> {
-        let repaired = |block: &Observed| block.slow.len().min(block.again);
-        let count: usize = self.blocks.iter().map(repaired).sum();
-        let all: usize = self.blocks.iter().map(|block| block.slow.len()).sum();
-        let excess: f64 = self.blocks.iter().filter(|block| block.again > 0).map(Observed::excess_ns).sum();
-        let mean_ns = excess / self.requests.max(1) as f64;
+        let repaired = |block: &BlockSummary| block.slow.len().min(block.again);
+        let count: usize = self.0.iter().map(repaired).sum();
+        let all: usize = self.0.iter().map(|block| block.slow.len()).sum();
+        let excess: f64 = self.0.iter().filter(|block| block.again > 0).map(BlockSummary::excess_ns).sum();
+        let mean_ns = excess / self.requests().max(1) as f64;
         let evidence = format!(
             "{count} of {all} slow requests had segments that were sent again: this costs {} per request in the mean",
             format_nanoseconds(mean_ns)
@@ -105,19 +71,25 @@ impl RareLog {
     fn pauses(&self, target: &Target, path: Option<&Path>) -> Option<Sighting> {
         let (slow, excess_ns) = self.slow();
         let count = slow.len();
-        if count < MIN_PAUSES || count as f64 > MAX_SHARE * self.requests as f64 {
+        if count < MIN_PAUSES || count as f64 > MAX_SHARE * self.requests() as f64 {
             return None;
         }
         let sum: f64 = excess_ns.iter().sum();
+        // Other threads of this host would meet its pauses as often.
+        let of_host = path.map_or(0.0, |path| path.late_share(MIN_WAIT_NS));
+        if of_host > MIN_HOST_SHARE * sum / self.observed_ns().max(1.0) {
+            return None;
+        }
         let longest = excess_ns.iter().copied().fold(0.0, f64::max);
         // Of a pause, a request at any time meets the half on average.
         let squares: f64 = excess_ns.iter().map(|excess| excess * excess).sum();
-        let mean_ns = squares / (2.0 * self.observed_ns.max(sum));
-        let place = path.map_or(Place::Unknown, |path| places::place_of_pauses(&slow, MIN_PAUSE_NS, path));
+        let mean_ns = squares / (2.0 * self.observed_ns().max(sum));
+        let place =
+            path.map_or(CausePlace::Unknown, |path| places::place_of_pauses(&slow, MIN_WAIT_NS, path));
         let (id, why) = match place {
-            Place::Path => ("path_stall", "handshakes are late as well"),
-            Place::Server => (PAUSE, "handshakes meanwhile are not late"),
-            _ => (PAUSE, "nothing tells whether the server or the path pauses"),
+            CausePlace::Path => ("path_stall", "handshakes are late as well"),
+            CausePlace::Server => (PAUSE, "handshakes meanwhile are not late"),
+            _ => (PAUSE, "nothing shows whether the server or the path pauses"),
         };
         // The blocks have gaps, so only periods that fit often into the whole time are known.
         let ends: Vec<f64> = slow.iter().map(|sample| sample.received.0 as f64 / 1e6).collect();
@@ -127,7 +99,7 @@ impl RareLog {
         let period = period.map(|grid| format!(", at one phase of {}", signatures::format_period(&grid)));
         let evidence = format!(
             "{count} pauses in {} of requests{}, about {} each, at most {}; {why}: a request at any time waits {} on average",
-            format_nanoseconds(self.observed_ns),
+            format_nanoseconds(self.observed_ns()),
             period.unwrap_or_default(),
             format_nanoseconds(sum / count as f64),
             format_nanoseconds(longest),
@@ -143,6 +115,7 @@ const PAUSE: &str = "random_pause";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::live::blocks::Block;
     use crate::explain::live::path::Handshake;
     use linkgauge_model::clock::Time;
     use linkgauge_model::run::{EndEvidence, Evidence};
@@ -167,9 +140,7 @@ mod tests {
     fn rare_pauses_are_found_over_all_blocks_and_at_their_place() {
         let target = Target::new("tcp://192.0.2.7:7".parse().unwrap()).unwrap();
         let seen = |waited_ns, path: Option<&Path>| {
-            let mut log = RareLog::default();
-            log.note(&block(waited_ns));
-            log.sighting(&target, path)
+            RareLog(&[BlockSummary::of(&block(waited_ns)).unwrap()]).sighting(&target, path)
         };
         let pauses = seen(0, None).unwrap();
         assert_eq!(pauses.cause.id, "random_pause", "{}", pauses.evidence);
@@ -180,9 +151,7 @@ mod tests {
         let mut lossy = block(0);
         let client = &mut lossy.result.evidence.as_mut().unwrap().client;
         client.connections.counters.insert("tcp_retransmitted_segments".to_owned(), 5);
-        let mut log = RareLog::default();
-        log.note(&lossy);
-        let losses = log.sighting(&target, None).unwrap();
+        let losses = RareLog(&[BlockSummary::of(&lossy).unwrap()]).sighting(&target, None).unwrap();
         assert!(
             losses.cause.id == "path_loss" && losses.evidence.starts_with("5 of 6 slow"),
             "{}",
@@ -192,10 +161,12 @@ mod tests {
             let block = block(0);
             let late = block.samples.iter().filter(|sample| sample.service_ns() > 1_000_000);
             let usual = block.samples.iter().take(20);
-            let handshakes =
-                late.chain(usual).map(|sample| Handshake { began: sample.sent, took_ns: took(sample) });
+            let handshakes = late.chain(usual).map(|sample| Handshake::at(sample.sent, took(sample)));
             Path::of(handshakes.collect()).unwrap()
         };
+        let mut busy = path(|_| 2e4);
+        busy.handshakes[0].late_ns = 2e7;
+        assert!(seen(0, Some(&busy)).is_none(), "one of 26 wake-ups of this host was late");
         assert_eq!(seen(0, Some(&path(|_| 2e4))).unwrap().cause.id, "random_pause");
         assert_eq!(seen(0, Some(&path(|sample| sample.service_ns() as f64))).unwrap().cause.id, "path_stall");
     }

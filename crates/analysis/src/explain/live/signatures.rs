@@ -2,7 +2,6 @@
 
 use super::super::causes::{self, Cause, CauseFamily, Signature, Target};
 use super::blocks::Block;
-use super::places;
 use super::screen::Screen;
 use linkgauge_engine::link::LinkRate;
 use linkgauge_model::clock::Time;
@@ -91,7 +90,6 @@ pub(super) fn sightings(screen: &Screen, target: &Target) -> Vec<Sighting> {
     if all.iter().all(|sighting| sighting.cost_ns == 0.0) {
         all.extend(line_excess(screen, target));
     }
-    places::relocate(&mut all, screen, target);
     if let Some(losses) = losses([&screen.closed, &screen.paused], target) {
         // The requests that a loss slows show nothing else.
         all.retain(|sighting| sighting.cost_ns > 0.0);
