@@ -161,6 +161,9 @@ fn sure(finding: &CauseFinding) -> String {
 
 /// What a cause of some requests does to them.
 fn slower(finding: &CauseFinding) -> String {
+    if finding.id == causes::LARGE {
+        return finding.evidence.first().map_or(finding.name, String::as_str).to_owned();
+    }
     let which =
         if finding.id == causes::ACCEPT { "the first requests of connections" } else { "some requests" };
     let mean = finding.effect.mean_ns.map(|ns| format!("{} on average, ", brief_time(ns)));
@@ -197,7 +200,8 @@ fn headline(explanation: &Explanation) -> String {
         let is_rare = finding.share_ns().is_none() && causes::slows_some_requests(finding.id);
         finding.verdict.is_found() && is_rare && matters
     };
-    let other = explanation.causes.iter().find(is_other);
+    let is_large = |finding: &&CauseFinding| finding.id == causes::LARGE && finding.verdict.is_found();
+    let other = explanation.causes.iter().find(is_large).or(explanation.causes.iter().find(is_other));
     let other = other.map_or(String::new(), |other| format!("; {}", slower(other)));
     let shape = if first.is_rest() { format!(", {}", explanation.accounting.shape) } else { String::new() };
     format!("{time}: {} ({share:.1} %) by {} ({}){shape}{other}.", brief_time(cost), first.name, sure(first))
@@ -404,6 +408,11 @@ mod tests {
             format!("{expected}."),
             "microseconds"
         );
+        let evidence = vec!["messages of 1473 bytes have no reply".to_owned()];
+        let large =
+            CauseFinding { id: causes::LARGE, evidence, ..finding("large", CauseVerdict::Seen, None) };
+        let lost = answer(vec![rare("run_queue", CausePlace::Host, 5e6), large]);
+        assert_eq!(lost, format!("{expected}; messages of 1473 bytes have no reply."));
         let queue = answer(vec![rare("run_queue", CausePlace::Host, 5e6)]);
         let other = "; some requests are slower by cause (5.00 ms on average, counted, not proved).";
         assert_eq!(queue, format!("{expected}{other}"));

@@ -15,6 +15,7 @@ use linkgauge_model::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitM
 use linkgauge_model::run::{CaseResult, Failure, FailureKind};
 use linkgauge_model::sample::{RawFile, Sample};
 use linkgauge_model::stats;
+use linkgauge_model::units::format_duration;
 
 /// Samples of a block that are handed over at once.
 const COLLECTED_AT_ONCE: usize = 4096;
@@ -53,6 +54,8 @@ pub(super) enum Change {
     MessageBytes(u32),
     /// Several connections at once.
     Parallel(u32),
+    /// Another time for each reply.
+    Timeout(Duration),
 }
 
 impl Change {
@@ -69,6 +72,7 @@ impl Change {
             }
             Change::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
             Change::MessageBytes(bytes) => format!("{bytes} bytes"),
+            Change::Timeout(timeout) => format!("a timeout of {}", format_duration(*timeout)),
             Change::Parallel(connections) => format!("{connections} connections"),
         }
     }
@@ -239,6 +243,7 @@ impl BlockRunner {
                 Change::BusyPoll => case.wait = WaitMode::BusyPoll,
                 Change::Pin(pinning) => case.pin = *pinning,
                 Change::MessageBytes(bytes) => case.message_bytes = Some(*bytes),
+                Change::Timeout(timeout) => case.timeout = Some(*timeout),
                 Change::Parallel(connections) => case.parallel = *connections,
                 Change::CpuWakeLatency => {
                     held.push(Box::new(power::request_wake_latency(0).map_err(LiveError::invalid)?))

@@ -11,8 +11,10 @@ use linkgauge_model::plan::Pacing;
 /// Payloads around the limits of common paths: datagrams and segments in packets of 1280, 1400, 1420, 1480, 1492 and 1500 bytes, and
 /// more than one packet.
 const SIZES: [u32; 12] = [512, 1232, 1360, 1372, 1392, 1400, 1448, 1460, 1464, 1472, 1473, 2000];
-/// Requests of each size. One can be lost by chance.
-const REQUESTS: u64 = 3;
+/// The time for a reply, as a multiple of the usual one, and its limits.
+const TIMEOUT_RATIO: u32 = 20;
+const MIN_TIMEOUT: Duration = Duration::from_millis(300);
+const MAX_TIMEOUT: Duration = Duration::from_secs(1);
 /// Slower round trips reach the timeout with large messages.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(100);
 
@@ -29,12 +31,15 @@ pub(super) fn find_limit(runner: &BlockRunner, screen: &Screen) -> Result<Option
     if screen.lost() > 0 || screen.request_time() > MAX_ROUND_TRIP || usual >= SIZES[0] {
         return Ok(None);
     }
-    let plan = BlockPlan { pacing: Pacing::Closed, count: REQUESTS, time: MAX_ROUND_TRIP * 20, warm_up: 0 };
-    let has_reply = |bytes: u32| match runner.run(&[Change::MessageBytes(bytes)], plan) {
-        Ok(_) => Ok(true),
-        Err(LiveError::Measurement(_)) => Ok(false),
-        Err(error) => Err(error),
-    };
+    let timeout = (screen.request_time() * TIMEOUT_RATIO).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+    // A block without a reply is tried twice.
+    let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: 2 * timeout, warm_up: 0 };
+    let has_reply =
+        |bytes: u32| match runner.run(&[Change::MessageBytes(bytes), Change::Timeout(timeout)], plan) {
+            Ok(_) => Ok(true),
+            Err(LiveError::Measurement(_)) => Ok(false),
+            Err(error) => Err(error),
+        };
     search(usual, has_reply)
 }
 

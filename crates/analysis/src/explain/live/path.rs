@@ -71,18 +71,18 @@ impl Path {
     /// Of the handshakes that began while these requests waited beyond `limit_ns`: how many needed a large part of the rest of
     /// the wait as well, and how many there were.
     pub(super) fn meanwhile(&self, slow: &[Sample], limit_ns: f64) -> (usize, usize) {
-        let (mut late, mut all) = (0, 0);
-        for handshake in &self.handshakes {
-            let waits = slow.iter().find_map(|sample| {
-                let is_inside = handshake.began >= sample.sent && handshake.began < sample.received;
-                is_inside.then(|| sample.received.since(handshake.began).as_nanos() as f64)
-            });
-            if let Some(rest_ns) = waits.filter(|rest_ns| *rest_ns > limit_ns) {
-                all += 1;
-                late += usize::from(handshake.took_ns > 0.5 * rest_ns);
-            }
-        }
-        (late, all)
+        count_late(self.handshakes.iter().copied(), slow, limit_ns)
+    }
+
+    /// Of the wake-ups of this host that were due while these requests waited beyond `limit_ns`: how many were late by a large part
+    /// of the rest of the wait, and how many there were.
+    pub(super) fn late_meanwhile(&self, slow: &[Sample], limit_ns: f64) -> (usize, usize) {
+        let due = |handshake: &Handshake| Handshake {
+            began: Time(handshake.began.0.saturating_sub(handshake.late_ns as u64)),
+            took_ns: handshake.late_ns,
+            ..*handshake
+        };
+        count_late(self.handshakes.iter().map(due), slow, limit_ns)
     }
 
     /// The share of wake-ups of this host that were late by this time.
@@ -105,6 +105,22 @@ impl Path {
 
 /// Handshakes so far.
 type Handshakes = Arc<Mutex<Vec<Handshake>>>;
+
+/// Counts what began while requests waited: what took a large part of the rest of the wait as well, and all.
+fn count_late(began: impl Iterator<Item = Handshake>, slow: &[Sample], limit_ns: f64) -> (usize, usize) {
+    let (mut late, mut all) = (0, 0);
+    for handshake in began {
+        let waits = slow.iter().find_map(|sample| {
+            let is_inside = handshake.began >= sample.sent && handshake.began < sample.received;
+            is_inside.then(|| sample.received.since(handshake.began).as_nanos() as f64)
+        });
+        if let Some(rest_ns) = waits.filter(|rest_ns| *rest_ns > limit_ns) {
+            all += 1;
+            late += usize::from(handshake.took_ns > 0.5 * rest_ns);
+        }
+    }
+    (late, all)
+}
 
 /// Makes handshakes until it is dropped.
 pub(super) struct PathWatch {

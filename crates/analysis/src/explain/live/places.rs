@@ -29,6 +29,10 @@ const MIN_RESENT: usize = 2;
 const SHORTEST_REPAIR_NS: f64 = 200e6;
 /// Handshakes with this share of a delay of the requests show that it is on the path.
 const PATH_SHARE: f64 = 0.5;
+/// One of this number of wake-ups of this host that is as late as the requests shows that this host pauses; without any meanwhile, this
+/// share of all wake-ups.
+const HOST_PART: usize = 3;
+const MAX_LATE_SHARE: f64 = 0.01;
 /// First replies that are this late, and by this multiple of a round trip, wait for the server to accept.
 const MIN_ACCEPT_NS: f64 = 20e6;
 const MIN_ACCEPT_RATIO: f64 = 3.0;
@@ -207,9 +211,14 @@ fn place(sighting: &Sighting, screen: &Screen, path: &Path) -> CausePlace {
     }
 }
 
-/// Where requests wait that take `limit_ns` more than the others, or longer.
+/// Where requests wait that take `limit_ns` more than the others, or longer: what delays threads of this host meanwhile is this host.
 pub(super) fn place_of_pauses(slow: &[Sample], limit_ns: f64, path: &Path) -> CausePlace {
+    let is_host = match path.late_meanwhile(slow, limit_ns) {
+        (_, 0) => path.late_share(limit_ns) > MAX_LATE_SHARE,
+        (late, all) => HOST_PART * late > all,
+    };
     match path.meanwhile(slow, limit_ns) {
+        _ if is_host => CausePlace::Host,
         (_, 0) if path.slow(limit_ns) < MIN_QUEUED => CausePlace::Unknown,
         (_, 0) => CausePlace::Path,
         (late, all) if 2 * late > all => CausePlace::Path,
@@ -228,9 +237,11 @@ fn place_of_slow(screen: &Screen, path: &Path) -> CausePlace {
     place_of_pauses(&slow, 0.5 * limit, path)
 }
 
-/// Gives each sighting the cause at its place: what delays handshakes as well is no clock and no pause of the server.
+/// Gives each sighting the cause at its place: what delays handshakes as well is no clock and no pause of the server, and what delays
+/// threads of this host is neither.
 pub(super) fn relocate(sightings: &mut Vec<Sighting>, screen: &Screen, target: &Target) {
     let Some(path) = &screen.path else { return };
+    sightings.retain(|sighting| place(sighting, screen, path) != CausePlace::Host);
     for sighting in sightings {
         let on_path = match sighting.cause.signature {
             Signature::Clock { .. } => "path_clock",

@@ -189,12 +189,12 @@ pub(super) fn measure(
         }
         let block = block_plan(left.div_f64(((ROUNDS - round) * blocks) as f64), median, setup);
         let times = match measure_round(runner, trials, (round, block), &mut failures, random) {
-            Round::Measured(times) => times,
-            Round::Interrupted => {
+            RoundOutcome::Measured(times) => times,
+            RoundOutcome::Interrupted => {
                 sequence.is_interrupted = true;
                 return Ok(sequence);
             }
-            Round::Lost(reason) => {
+            RoundOutcome::Lost(reason) => {
                 sequence.lost = Some(reason);
                 return Ok(sequence);
             }
@@ -209,7 +209,7 @@ pub(super) fn measure(
 }
 
 /// How a round ended.
-enum Round {
+enum RoundOutcome {
     /// The blocks of the baseline first, then one of each trial.
     Measured(Vec<BlockTimes>),
     /// By the user.
@@ -225,7 +225,7 @@ fn measure_round(
     (round, block): (usize, BlockPlan),
     failures: &mut [u32],
     random: &mut SplitMix64,
-) -> Round {
+) -> RoundOutcome {
     let mut times = vec![BlockTimes::FAILED; trials.len() + UNCHANGED];
     for index in shuffled(times.len(), random) {
         let trial = index.checked_sub(UNCHANGED);
@@ -244,11 +244,11 @@ fn measure_round(
         });
         match measured {
             Ok((measured, block)) => times[measured] = BlockTimes::of(&block),
-            Err(LiveError::Interrupted) => return Round::Interrupted,
-            Err(error) => return Round::Lost(error.to_string()),
+            Err(LiveError::Interrupted) => return RoundOutcome::Interrupted,
+            Err(error) => return RoundOutcome::Lost(error.to_string()),
         }
     }
-    Round::Measured(times)
+    RoundOutcome::Measured(times)
 }
 
 /// Whether no further round fits into the time. A proof needs a few rounds, so these may take half as long again.
