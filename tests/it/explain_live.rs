@@ -202,13 +202,13 @@ fn a_link_that_cannot_be_measured_is_an_error() {
 fn a_server_that_ends_during_the_tests_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
-    // Three connections for their first reply, one for each kind of round trips, and one for the first test; handshakes send nothing.
+    // Four connections for their first reply, one for each kind of round trips, and one for the first test; handshakes send nothing.
     let server = std::thread::spawn(move || {
         let echo = |stream: std::io::Result<TcpStream>| {
             let mut stream = stream.unwrap();
             std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap_or(1)
         };
-        listener.incoming().map(echo).filter(|bytes| *bytes > 0).take(6).for_each(drop);
+        listener.incoming().map(echo).filter(|bytes| *bytes > 0).take(7).for_each(drop);
     });
     let ended = run(&["explain", &url, "--protocol", "echo", "--time", "3s"]);
     server.join().unwrap();

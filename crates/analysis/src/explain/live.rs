@@ -514,10 +514,8 @@ impl Proving<'_> {
         if !findings::has_slow_server(suspects) {
             return Ok(false);
         }
-        let block = prove::short_block(
-            self.options.budget.mul_f64(DOSE_SHARE / f64::from(2 * CLIENT_ROUNDS)),
-            self.screen.request_time(),
-        );
+        let time = self.time_for(DOSE_SHARE, 1.0).div_f64(f64::from(2 * CLIENT_ROUNDS));
+        let block = prove::short_block(time, self.screen.request_time());
         let (mut one, mut several) = (Vec::new(), Vec::new());
         for _ in 0..CLIENT_ROUNDS {
             for (changes, medians) in

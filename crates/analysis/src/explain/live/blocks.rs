@@ -140,6 +140,8 @@ pub(super) struct BlockSummary {
     pub(super) requests: usize,
     /// Its slow requests, and what they take more than the median.
     pub(super) slow: Vec<(Sample, f64)>,
+    /// Requests that are late by a quarter of that limit or more, without being slow.
+    pub(super) almost: usize,
     /// Time that threads waited for a CPU.
     pub(super) waited_ns: f64,
     /// Segments that the sockets of the connection sent again.
@@ -153,13 +155,15 @@ impl BlockSummary {
         let median = stats::median(&latencies)?;
         let limit = MIN_PAUSE_NS.max(MIN_PAUSE_RATIO * median);
         let late = block.samples.iter().zip(&latencies).filter(|(_, latency)| **latency - median > limit);
-        let slow = late.map(|(sample, latency)| (*sample, latency - median)).collect();
+        let slow: Vec<(Sample, f64)> = late.map(|(sample, latency)| (*sample, latency - median)).collect();
+        let late = latencies.iter().filter(|latency| **latency - median > limit / 4.0).count();
         let evidence = block.result.evidence.as_ref();
         let ends = evidence.iter().flat_map(|evidence| [Some(&evidence.client), evidence.server.as_ref()]);
         let again = ends.flatten().filter_map(|end| end.counter("tcp_retransmitted_segments")).sum::<u64>();
         Some(BlockSummary {
             observed_ns: 1e6 * block.duration_ms(),
             requests: latencies.len(),
+            almost: late - slow.len(),
             slow,
             waited_ns: block.waited_ns(),
             again: again as usize,

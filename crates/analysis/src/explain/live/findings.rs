@@ -468,7 +468,9 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
     let latencies = screen.closed.latencies_ns();
     let of_sizes = |finding: &CauseFinding| {
         let dose = finding.effect.dose.as_ref().filter(|_| finding.id == "per_byte_cost");
-        dose.map(|dose| dose.slope).filter(|_| !finding.verdict.is_found())
+        dose.and_then(|dose| dose.slope_interval)
+            .map(|slope| slope.low)
+            .filter(|_| !finding.verdict.is_found())
     };
     let byte_ns = findings.iter().find_map(of_sizes).unwrap_or(0.0);
     let of_bytes_ns = byte_ns * f64::from(screen.closed.result.message_bytes);
@@ -504,7 +506,7 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
 }
 
 /// What is only known by its place has what no cause of another name takes; little of it is not worth a name. `of_bytes_ns`: what
-/// the bytes of a message seem to take, without a proof.
+/// the bytes of a message take at least, without a proof.
 fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64, of_bytes_ns: f64) {
     const BY_PLACE: [&str; 4] = ["path_delay", PATH_QUEUE, causes::SERVER, causes::ACCEPT];
     let others = |findings: &[CauseFinding], place: CausePlace, of: fn(&CauseFinding) -> f64| -> f64 {

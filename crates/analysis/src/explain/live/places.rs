@@ -36,6 +36,9 @@ const MAX_LATE_SHARE: f64 = 0.01;
 /// First replies that are this late, and by this multiple of a round trip, wait for the server to accept.
 const MIN_ACCEPT_NS: f64 = 20e6;
 const MIN_ACCEPT_RATIO: f64 = 3.0;
+/// At least this number of them, which differ by this ratio at most.
+const MIN_ACCEPTED: usize = 3;
+const MAX_ACCEPT_SPREAD: f64 = 1.5;
 /// The middle half of the round trips differs by this share of the median at most: they are constant.
 const CONSTANT_SPREAD: f64 = 0.25;
 /// Two groups explain this share of the variance, and the smaller has this share of the requests.
@@ -127,22 +130,26 @@ fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     Some(PlacePart { cost_ns, mean_ns, text })
 }
 
-/// What the first reply of each new connection takes above the others.
+/// What the first reply of each new connection takes above the others. The first of all may find a server that waits for it, and a busy
+/// host delays some of them by any time.
 fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<PlacePart> {
-    let least = first_ns.iter().copied().fold(f64::INFINITY, f64::min);
-    let typical = stats::median(first_ns)?;
-    let excess = typical - median_ns;
+    let is_late = |ns: &f64| ns - median_ns > MIN_ACCEPT_NS.max(MIN_ACCEPT_RATIO * median_ns);
+    let mut late: Vec<f64> = first_ns.iter().copied().filter(is_late).collect();
+    late.sort_by(f64::total_cmp);
+    let (least, most) = late.first().copied().zip(late.last().copied())?;
+    let excess = stats::median(&late)? - median_ns;
     let text = format!(
-        "the first reply of a connection takes {} ({} of {}), the later ones {}",
-        format_nanoseconds(typical),
-        if first_ns.len() == 1 { "one" } else { "median" },
+        "the first reply of {} of {} takes {}, the later ones {}",
+        late.len(),
         format_plural(first_ns.len() as u64, "connection"),
+        format_nanoseconds(median_ns + excess),
         format_nanoseconds(median_ns)
     );
-    let is_late = |ns: f64| ns > MIN_ACCEPT_NS && ns > MIN_ACCEPT_RATIO * median_ns;
     // A path that is as slow at times delays the first reply as well.
     let is_path = path.is_some_and(|path| path.slow(PATH_SHARE * excess) > 0);
-    (!is_path && is_late(least - median_ns)).then_some(PlacePart { cost_ns: 0.0, mean_ns: excess, text })
+    let is_shown =
+        late.len() >= MIN_ACCEPTED && late.len() + 1 >= first_ns.len() && most < MAX_ACCEPT_SPREAD * least;
+    (is_shown && !is_path).then_some(PlacePart { cost_ns: 0.0, mean_ns: excess, text })
 }
 
 /// `constant`, `two groups (20 % take 8.01 ms more)` or `random`.
@@ -349,7 +356,12 @@ mod tests {
         let slow_at_times = path((0..100).map(|index| if index % 20 == 7 { 300.0 } else { 0.2 }));
         assert!(accepting(&[4e8, 3.9e8, 4.1e8], 1e4, Some(&slow_at_times)).is_none(), "the path");
         assert!(accepting(&[4e5, 3.9e5, 4.1e5], 1e4, None).is_none(), "threads of the server start");
-        assert!(accepting(&[4e8, 1e4, 1e4], 1e4, None).is_none(), "only the first connection");
+        assert!(accepting(&[4e8, 1e4, 1e4, 1e4], 1e4, None).is_none(), "only the first connection");
+        assert!(
+            accepting(&[1e4, 3.9e8, 4.1e8, 4e8], 1e4, None).is_some(),
+            "the server has waited for the first"
+        );
+        assert!(accepting(&[4e8, 1e8, 2e8, 5e7], 1e4, None).is_none(), "a busy host");
         assert!(accepting(&[], 1e4, None).is_none());
     }
 }

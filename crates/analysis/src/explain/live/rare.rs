@@ -68,10 +68,12 @@ impl RareLog<'_> {
         self.losses(target).or_else(|| self.pauses(target, path))
     }
 
+    /// A group of slow requests: the long tail of a network has more that are almost slow.
     fn pauses(&self, target: &Target, path: Option<&Path>) -> Option<Sighting> {
         let (slow, excess_ns) = self.slow();
         let count = slow.len();
-        if count < MIN_PAUSES || count as f64 > MAX_SHARE * self.requests() as f64 {
+        let almost: usize = self.0.iter().map(|block| block.almost).sum();
+        if count < MIN_PAUSES || 2 * almost > count || count as f64 > MAX_SHARE * self.requests() as f64 {
             return None;
         }
         let sum: f64 = excess_ns.iter().sum();
@@ -144,6 +146,13 @@ mod tests {
         assert!((pauses.mean_ns / 1.13e6 - 1.0).abs() < 0.02, "{}", pauses.mean_ns);
         assert!(pauses.evidence.starts_with("6 pauses in 9."), "{}", pauses.evidence);
         assert!(seen(200_000_000, None).is_none(), "threads waited for a CPU");
+        let mut tail = block(0);
+        for (index, sample) in tail.samples.iter_mut().enumerate().filter(|(index, _)| index % 2000 == 1) {
+            sample.received = Time(sample.sent.0 + 6_000_000 + index as u64);
+        }
+        let tail = BlockSummary::of(&tail).unwrap();
+        assert_eq!((tail.slow.len(), tail.almost), (6, 5));
+        assert!(RareLog(&[tail]).sighting(&target, None).is_none(), "a long tail");
         let mut lossy = block(0);
         let client = &mut lossy.result.evidence.as_mut().unwrap().client;
         client.connections.counters.insert("tcp_retransmitted_segments".to_owned(), 5);

@@ -36,7 +36,7 @@ const MAX_MEAN_PAUSE: Duration = Duration::from_millis(600);
 const LIMITED_MEAN_PAUSE: Duration = Duration::from_millis(110);
 
 /// Connections whose first reply is measured, and the time above which further connections are a burden.
-const FIRST_REPLIES: u32 = 3;
+const FIRST_REPLIES: u32 = 4;
 const LATE_FIRST_NS: f64 = 100e6;
 
 /// Lost messages cost their timeout, which is this multiple of the longest round trip.
@@ -84,15 +84,11 @@ fn quiet_cpu(before: &BTreeMap<u32, CpuTicks>, after: &BTreeMap<u32, CpuTicks>) 
 }
 
 /// The first reply of some connections, where the network can be measured alone. Finds the protocol out.
-fn first_replies(
-    runner: &mut BlockRunner,
-    target: &Target,
-    (budget, count): (Duration, u32),
-) -> Result<Vec<f64>, LiveError> {
+fn first_replies(runner: &mut BlockRunner, target: &Target, budget: Duration) -> Result<Vec<f64>, LiveError> {
     let is_measured = matches!(runner.dialer.clock, Clock::System) && target.handshake_endpoint().is_some();
     let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: budget.mul_f64(CLOSED_SHARE), warm_up: 0 };
     let mut all = Vec::new();
-    for _ in 0..if is_measured { count } else { 0 } {
+    for _ in 0..if is_measured { FIRST_REPLIES } else { 0 } {
         match runner.run_watched(plan) {
             Ok(block) => {
                 runner.use_protocol(&block.result.protocol);
@@ -119,7 +115,7 @@ impl Screen {
         budget: Duration,
         seed: u64,
     ) -> Result<Screen, LiveError> {
-        let mut first_ns = first_replies(runner, target, (budget, FIRST_REPLIES - 1))?;
+        let first_ns = first_replies(runner, target, budget)?;
         let watch = match first_ns.iter().all(|first| *first < LATE_FIRST_NS) {
             true => {
                 PathWatch::start(&runner.dialer, target, budget.mul_f64(CLOSED_SHARE + PAUSED_SHARE), seed)
@@ -128,8 +124,6 @@ impl Screen {
             false => None,
         };
         let screen = Screen::measure_requests(runner, budget, seed)?;
-        // What delayed them for a moment is over then.
-        first_ns.extend(first_replies(runner, target, (budget, 1))?);
         Ok(Screen { first_ns, path: watch.as_ref().and_then(PathWatch::path), watch, ..screen })
     }
 
