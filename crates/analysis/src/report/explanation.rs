@@ -191,8 +191,11 @@ fn headline(explanation: &Explanation) -> String {
     };
     // The rest of the mean weighs more than the part of the median.
     let is_rare = |finding: &CauseFinding| finding.rank_ns() > 2.0 * finding.share_ns().unwrap_or(0.0);
+    let is_large = |finding: &&CauseFinding| finding.id == causes::LARGE && finding.verdict.is_found();
+    let large = explanation.causes.iter().find(is_large);
     let Some(cost) = first.share_ns().filter(|_| !is_rare(first)) else {
-        return format!("{time}; {}.", slower(first));
+        let large = large.filter(|large| large.id != first.id).map(|large| format!("; {}", slower(large)));
+        return format!("{time}; {}{}.", slower(first), large.unwrap_or_default());
     };
     let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
     let is_other = |finding: &&CauseFinding| {
@@ -200,8 +203,7 @@ fn headline(explanation: &Explanation) -> String {
         let is_rare = finding.share_ns().is_none() && causes::slows_some_requests(finding.id);
         finding.verdict.is_found() && is_rare && matters
     };
-    let is_large = |finding: &&CauseFinding| finding.id == causes::LARGE && finding.verdict.is_found();
-    let other = explanation.causes.iter().find(is_large).or(explanation.causes.iter().find(is_other));
+    let other = large.or(explanation.causes.iter().find(is_other));
     let other = other.map_or(String::new(), |other| format!("; {}", slower(other)));
     let shape = if first.is_rest() { format!(", {}", explanation.accounting.shape) } else { String::new() };
     format!("{time}: {} ({share:.1} %) by {} ({}){shape}{other}.", brief_time(cost), first.name, sure(first))

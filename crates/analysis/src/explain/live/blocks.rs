@@ -190,20 +190,6 @@ pub(super) struct BlockRunner {
 }
 
 impl BlockRunner {
-    /// Runs a block of the baseline, and watches the server if it runs on this host.
-    ///
-    /// # Errors
-    ///
-    /// As for [`BlockRunner::run`].
-    pub(super) fn run_watched(&self, block: BlockPlan) -> Result<Block, LiveError> {
-        let watch = self.server.as_ref().and_then(LocalServer::watch);
-        let block = self.run_changed(&[], block);
-        let server_wait_ns = watch.map(ServerWatch::finish);
-        let block = Block { server_wait_ns, ..block? };
-        self.summaries.borrow_mut().extend(BlockSummary::of(&block));
-        Ok(block)
-    }
-
     /// The protocol was found out: detected once, and its port is that of the handshakes as well.
     pub(super) fn use_protocol(&mut self, name: &str) {
         name.clone_into(&mut self.case.protocol);
@@ -221,11 +207,16 @@ impl BlockRunner {
         }
     }
 
+    /// Runs a block with these changes, and watches the server if it runs on this host.
+    ///
     /// # Errors
     ///
     /// The case cannot run, or no request got a reply.
     pub(super) fn run(&self, changes: &[Change], block: BlockPlan) -> Result<Block, LiveError> {
-        let block = self.run_changed(changes, block)?;
+        let watch = self.server.as_ref().and_then(LocalServer::watch);
+        let block = self.run_changed(changes, block);
+        let server_wait_ns = watch.map(ServerWatch::finish);
+        let block = Block { server_wait_ns, ..block? };
         self.summaries.borrow_mut().extend(BlockSummary::of(&block));
         Ok(block)
     }

@@ -89,7 +89,7 @@ fn first_replies(runner: &mut BlockRunner, target: &Target, budget: Duration) ->
     let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: budget.mul_f64(CLOSED_SHARE), warm_up: 0 };
     let mut all = Vec::new();
     for _ in 0..if is_measured { FIRST_REPLIES } else { 0 } {
-        match runner.run_watched(plan) {
+        match runner.run(&[], plan) {
             Ok(block) => {
                 runner.use_protocol(&block.result.protocol);
                 // Threads that wait for a CPU are no server that accepts late.
@@ -128,12 +128,15 @@ impl Screen {
     }
 
     fn measure_requests(runner: &mut BlockRunner, budget: Duration, seed: u64) -> Result<Screen, LiveError> {
-        let closed = runner.run_watched(BlockPlan {
-            pacing: Pacing::Closed,
-            count: MAX_CLOSED_REQUESTS,
-            time: budget.mul_f64(CLOSED_SHARE),
-            warm_up: WARM_UP_REQUESTS,
-        })?;
+        let closed = runner.run(
+            &[],
+            BlockPlan {
+                pacing: Pacing::Closed,
+                count: MAX_CLOSED_REQUESTS,
+                time: budget.mul_f64(CLOSED_SHARE),
+                warm_up: WARM_UP_REQUESTS,
+            },
+        )?;
         let longest = closed.latencies_ns().into_iter().fold(0.0, f64::max);
         if closed.lost() > 0 {
             runner.limit_timeout(Duration::from_nanos((TIMEOUT_RATIO * longest) as u64));
@@ -147,7 +150,7 @@ impl Screen {
         };
         let pacing = Pacing::ThinkTime { mean_seconds: mean_pause.as_secs_f64(), seed };
         let ticks = CpuTicks::of_each();
-        let paused = runner.run_watched(BlockPlan { pacing, count: 10_000, time, warm_up: 1 });
+        let paused = runner.run(&[], BlockPlan { pacing, count: 10_000, time, warm_up: 1 });
         let paused = paused.map_err(|error| match error {
             LiveError::Measurement(reason) => LiveError::Measurement(format!(
                 "{reason}. Before, {} took {} (median)",
