@@ -72,7 +72,7 @@ pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };
 pub use probe::{ProbeModule, ProbeRequest, ProbeSettings};
-pub use prober::Prober;
+pub use prober::ScrapeProber;
 pub use push::{DEFAULT_PUSH_INTERVAL, Push};
 pub use silence::Silence;
 pub use site::{Lookup, METRICS_PATH, Page, RunRenderer, Site};

@@ -29,7 +29,7 @@ const PERCENTILES: [f64; 2] = [50.0, 100.0];
 
 /// The probes of a monitor. A changed file keeps the sums.
 #[derive(Debug, Default)]
-pub struct Prober {
+pub struct ScrapeProber {
     settings: Mutex<Option<Arc<ProbeSettings>>>,
     token: Mutex<Option<String>>,
     running: AtomicUsize,
@@ -64,7 +64,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A place among the probes that run at the same time.
-struct ProbePlace(Arc<Prober>);
+struct ProbePlace(Arc<ScrapeProber>);
 
 impl Drop for ProbePlace {
     fn drop(&mut self) {
@@ -80,7 +80,7 @@ pub(super) struct ReadyProbe {
     place: ProbePlace,
 }
 
-impl Prober {
+impl ScrapeProber {
     /// What can be probed from now on, with the secret of servers that require one. `None`: nothing.
     pub fn set(&self, settings: Option<ProbeSettings>, token: Option<String>) {
         *locked(&self.settings) = settings.map(Arc::new);
@@ -88,7 +88,7 @@ impl Prober {
     }
 
     /// Checks a request, and takes one of the places.
-    pub(super) fn prepare(self: &Arc<Prober>, query: &str) -> Result<ReadyProbe, RequestRefusal> {
+    pub(super) fn prepare(self: &Arc<ScrapeProber>, query: &str) -> Result<ReadyProbe, RequestRefusal> {
         let settings = locked(&self.settings).clone().ok_or(RequestRefusal::NotFound)?;
         let mut request = ProbeRequest::parse(query)?;
         let (name, endpoint) = settings.check(&request)?;

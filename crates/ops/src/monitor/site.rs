@@ -24,7 +24,7 @@ use super::families::Snapshot;
 use super::ledger::tag;
 use super::live::{Live, Overview};
 use super::metrics::MetricsFormat;
-use super::prober::Prober;
+use super::prober::ScrapeProber;
 use linkgauge_model::run::Run;
 use linkgauge_model::units::format_nanoseconds;
 use linkgauge_store::{Filter, Store, StoreError};
@@ -150,7 +150,7 @@ pub struct Site {
     metrics: Mutex<Arc<Snapshot>>,
     store: Mutex<Option<PathBuf>>,
     render_run: RunRenderer,
-    prober: Arc<Prober>,
+    prober: Arc<ScrapeProber>,
     /// Set by a client to have the file read again.
     reload: Mutex<Option<Arc<AtomicBool>>>,
 }
@@ -241,7 +241,7 @@ impl Site {
     }
 
     /// Performs probes on request.
-    pub fn prober(&self) -> &Arc<Prober> {
+    pub fn prober(&self) -> &Arc<ScrapeProber> {
         &self.prober
     }
 

@@ -443,7 +443,7 @@ struct Iperf2Session {
 }
 
 impl Iperf2Session {
-    /// The report of a stream whose last byte moved at this time, while so many bytes were left: none where the server closed it after
+    /// The report of a stream whose last byte moved at this time, with this number of bytes left: none where the server closed it after
     /// it had read everything.
     fn closed_report(&self, flow: &FlowResult, closed: Time, left: u64) -> FlowReport {
         let counts = &flow.recorder.counts;

@@ -61,6 +61,9 @@ pub(crate) const TWAMP_LIGHT: Protocol = Protocol {
     ..PROTOCOL
 };
 
+/// Name of the protocol with a control connection.
+pub(super) const TWAMP_NAME: &str = "twamp";
+
 /// Port of reflectors.
 const DEFAULT_PORT: u16 = 862;
 
@@ -81,7 +84,7 @@ impl StampVariant {
         match self {
             StampVariant::Stamp => PROTOCOL.name,
             StampVariant::TwampLight => TWAMP_LIGHT.name,
-            StampVariant::Twamp => super::twamp::PROTOCOL.name,
+            StampVariant::Twamp => TWAMP_NAME,
         }
     }
 }

@@ -19,11 +19,11 @@ use linkgauge_model::plan::WaitMode;
 mod server;
 pub(crate) mod wire;
 
-use wire::{Accept, AcceptSession, SessionRequest};
+use wire::{Accept, AcceptSession, TestSessionRequest};
 
 /// The `twamp` protocol (RFC 5357), for [`PROTOCOLS`](super::PROTOCOLS).
 pub(crate) const PROTOCOL: Protocol = Protocol {
-    name: "twamp",
+    name: stamp::TWAMP_NAME,
     summary: "the same with a control connection, as routers and twampd speak it (RFC 5357)",
     default_ports: &[("udp", DEFAULT_PORT), ("tcp", DEFAULT_PORT)],
     options: &[],
@@ -126,7 +126,7 @@ impl Control {
 
     /// Requests a session for packets of this size; returns the UDP port of its reflector.
     fn request_session(&mut self, sender_port: u16, message_bytes: u32) -> Result<u16, ProtocolError> {
-        let request = SessionRequest {
+        let request = TestSessionRequest {
             is_ipv6: self.remote.is_ipv6(),
             sender_port,
             receiver_port: self.remote.port(),

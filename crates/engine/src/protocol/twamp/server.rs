@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::wire::{self, Accept, AcceptSession, Command, SessionRequest};
+use super::wire::{self, Accept, AcceptSession, ControlCommand, TestSessionRequest};
 use super::{DEFAULT_PORT, PROTOCOL};
 use crate::link::party::{ClientTrust, Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
@@ -106,7 +106,7 @@ impl Service for TwampService {
         if caps.framing == Framing::Message {
             return self.reflector.new_party(caps, from);
         }
-        Box::new(ControlConnection::new(self, address_of(from)))
+        Box::new(TwampClient::new(self, address_of(from)))
     }
 
     fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
@@ -127,7 +127,7 @@ impl Service for TwampService {
 }
 
 /// A control connection of a client.
-struct ControlConnection {
+struct TwampClient {
     clients: Arc<AnnouncedClients>,
     client: Option<IpAddr>,
     port: u16,
@@ -145,9 +145,9 @@ struct ControlConnection {
     end: Option<Result<(), Fault>>,
 }
 
-impl ControlConnection {
-    fn new(service: &TwampService, client: Option<IpAddr>) -> ControlConnection {
-        ControlConnection {
+impl TwampClient {
+    fn new(service: &TwampService, client: Option<IpAddr>) -> TwampClient {
+        TwampClient {
             clients: service.clients.clone(),
             client,
             port: service.port,
@@ -199,19 +199,19 @@ impl ControlConnection {
         }
     }
 
-    fn execute(&mut self, command: Command) {
+    fn execute(&mut self, command: ControlCommand) {
         match command {
-            Command::RequestSession(request) => {
+            ControlCommand::RequestSession(request) => {
                 let accept = self.open_session(request);
                 let reply = AcceptSession { accept, port: self.port, session: random_bytes() };
                 self.output.extend_from_slice(&reply.encode());
             }
-            Command::StartSessions => self.output.extend_from_slice(&wire::start_ack(Accept::OK)),
-            Command::StopSessions => self.end = Some(Ok(())),
+            ControlCommand::StartSessions => self.output.extend_from_slice(&wire::start_ack(Accept::OK)),
+            ControlCommand::StopSessions => self.end = Some(Ok(())),
         }
     }
 
-    fn open_session(&mut self, request: SessionRequest) -> Accept {
+    fn open_session(&mut self, request: TestSessionRequest) -> Accept {
         let Some(client) = self.client.filter(|client| client.is_ipv6() == request.is_ipv6) else {
             return Accept::UNSUPPORTED;
         };
@@ -224,7 +224,7 @@ impl ControlConnection {
     }
 }
 
-impl Drop for ControlConnection {
+impl Drop for TwampClient {
     fn drop(&mut self) {
         if let Some(client) = self.client.filter(|_| self.sessions > 0) {
             self.clients.remove(client, self.sessions);
@@ -232,7 +232,7 @@ impl Drop for ControlConnection {
     }
 }
 
-impl Party for ControlConnection {
+impl Party for TwampClient {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if !self.output.is_empty() {
             return Step::Send { bytes: &self.output, message: self.output.len() };

@@ -1,4 +1,6 @@
-use super::wire::{AcceptSession, Command, SessionRequest, read_command, read_modes};
+//! Messages of the control connection as other programs send them.
+
+use super::wire::{AcceptSession, ControlCommand, TestSessionRequest, read_command, read_modes};
 
 /// The first bytes in hexadecimal digits, then zeros.
 fn message<const BYTES: usize>(first: &str) -> [u8; BYTES] {
@@ -18,7 +20,7 @@ fn messages_of_other_programs_are_read() {
     assert_eq!((accept.accept.0, accept.port), (0, 9610));
     assert_eq!(accept.session[..4], [10, 9, 0, 2]);
     // twampy.
-    let request = SessionRequest {
+    let request = TestSessionRequest {
         is_ipv6: false,
         sender_port: 20_000,
         receiver_port: 1862,
@@ -26,6 +28,6 @@ fn messages_of_other_programs_are_read() {
         timeout_seconds: 0,
     };
     let bytes = message::<112>("05 04 00 00 00000000 00000000 4e20 0746");
-    assert_eq!(read_command(&bytes), Some(Ok((Command::RequestSession(request), 112))));
+    assert_eq!(read_command(&bytes), Some(Ok((ControlCommand::RequestSession(request), 112))));
     assert_eq!(request.encode(), bytes);
 }

@@ -86,7 +86,7 @@ pub(crate) fn read_server_start(bytes: &[u8; START_BYTES]) -> Accept {
 
 /// The request of a session. Both addresses are those of the control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SessionRequest {
+pub(crate) struct TestSessionRequest {
     pub(crate) is_ipv6: bool,
     /// The UDP port from which the client will send.
     pub(crate) sender_port: u16,
@@ -98,7 +98,7 @@ pub(crate) struct SessionRequest {
     pub(crate) timeout_seconds: u32,
 }
 
-impl SessionRequest {
+impl TestSessionRequest {
     pub(crate) fn encode(&self) -> [u8; REQUEST_SESSION_BYTES] {
         let mut bytes = [0; REQUEST_SESSION_BYTES];
         bytes[0] = REQUEST_SESSION;
@@ -110,8 +110,8 @@ impl SessionRequest {
         bytes
     }
 
-    fn decode(bytes: &[u8; REQUEST_SESSION_BYTES]) -> SessionRequest {
-        SessionRequest {
+    fn decode(bytes: &[u8; REQUEST_SESSION_BYTES]) -> TestSessionRequest {
+        TestSessionRequest {
             is_ipv6: bytes[1] & 0xf == 6,
             sender_port: u16::from_be_bytes([bytes[12], bytes[13]]),
             receiver_port: u16::from_be_bytes([bytes[14], bytes[15]]),
@@ -176,8 +176,8 @@ pub(crate) fn stop_sessions(count: u32) -> [u8; START_SESSIONS_BYTES] {
 
 /// A command of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
-    RequestSession(SessionRequest),
+pub(crate) enum ControlCommand {
+    RequestSession(TestSessionRequest),
     StartSessions,
     StopSessions,
 }
@@ -187,16 +187,16 @@ pub(crate) enum Command {
 pub(crate) struct UnknownCommand(pub(crate) u8);
 
 /// Reads the first command of the input, and its length. `None`: it is incomplete.
-pub(crate) fn read_command(input: &[u8]) -> Option<Result<(Command, usize), UnknownCommand>> {
-    let whole = |command: Command| {
+pub(crate) fn read_command(input: &[u8]) -> Option<Result<(ControlCommand, usize), UnknownCommand>> {
+    let whole = |command: ControlCommand| {
         (input.len() >= START_SESSIONS_BYTES).then_some(Ok((command, START_SESSIONS_BYTES)))
     };
     match *input.first()? {
-        START_SESSIONS => whole(Command::StartSessions),
-        STOP_SESSIONS => whole(Command::StopSessions),
+        START_SESSIONS => whole(ControlCommand::StartSessions),
+        STOP_SESSIONS => whole(ControlCommand::StopSessions),
         REQUEST_SESSION => {
-            let request = SessionRequest::decode(input.first_chunk()?);
-            Some(Ok((Command::RequestSession(request), REQUEST_SESSION_BYTES)))
+            let request = TestSessionRequest::decode(input.first_chunk()?);
+            Some(Ok((ControlCommand::RequestSession(request), REQUEST_SESSION_BYTES)))
         }
         other => Some(Err(UnknownCommand(other))),
     }
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let request = SessionRequest {
+        let request = TestSessionRequest {
             is_ipv6: true,
             sender_port: 8760,
             receiver_port: 862,
@@ -220,11 +220,11 @@ mod tests {
             timeout_seconds: 2,
         };
         let bytes = request.encode();
-        assert_eq!(read_command(&bytes), Some(Ok((Command::RequestSession(request), 112))));
+        assert_eq!(read_command(&bytes), Some(Ok((ControlCommand::RequestSession(request), 112))));
         assert_eq!(read_command(&bytes[..111]), None);
         assert_eq!(read_command(&[]), None);
         assert_eq!(read_command(&[9; 200]), Some(Err(UnknownCommand(9))));
-        assert_eq!(read_command(&start_sessions()), Some(Ok((Command::StartSessions, 32))));
+        assert_eq!(read_command(&start_sessions()), Some(Ok((ControlCommand::StartSessions, 32))));
         assert_eq!(read_command(&stop_sessions(1)[..31]), None);
     }
 
