@@ -442,6 +442,28 @@ mod tests {
     }
 
     #[test]
+    fn windows_of_an_earlier_version_get_their_figures_when_they_grow() {
+        let (_place, mut store) = store();
+        let series = store.series("gateway", "tcp://gw").unwrap();
+        let part = Window::of_probes(&[1_000_000, 3_000_000], 0);
+        store.add_windows([(series, 0, &part)]).unwrap();
+        for column in FIGURE_COLUMNS {
+            store.connection.execute_batch(&format!("ALTER TABLE window DROP COLUMN {column}")).unwrap();
+        }
+        assert_eq!(store.series("gateway", "tcp://gw").unwrap(), series);
+        let figures = |store: &Store| {
+            let select = "SELECT p50_ns, max_ns FROM window WHERE length = 60";
+            let read = |row: &Row| Ok((row.get::<_, Option<f64>>(0)?, row.get::<_, Option<f64>>(1)?));
+            store.connection.query_row(select, [], read).unwrap()
+        };
+        assert_eq!(figures(&store), (None, None));
+        store.add_windows([(series, 10, &Window::of_probes(&[1_000_000], 1))]).unwrap();
+        let (p50, max) = figures(&store);
+        assert!(p50.is_some_and(|time| (0.99e6..1.01e6).contains(&time)), "{p50:?}");
+        assert_eq!(max, Some(f64::INFINITY), "a lost probe is slower than every reply");
+    }
+
+    #[test]
     fn old_windows_leave_their_tier_only() {
         let (_place, mut store) = store();
         let series = store.series("gateway", "tcp://gw").unwrap();
