@@ -133,6 +133,8 @@ impl Block {
 /// A slow request takes this much more than the median, and this multiple of it: hosts have shorter pauses of their own.
 const MIN_PAUSE_NS: f64 = 15e6;
 const MIN_PAUSE_RATIO: f64 = 10.0;
+/// What is late by this part of that belongs to a tail that reaches the slow ones.
+const ALMOST: f64 = 3.0;
 
 /// What is kept of each block.
 pub(super) struct BlockSummary {
@@ -140,7 +142,7 @@ pub(super) struct BlockSummary {
     pub(super) requests: usize,
     /// Its slow requests, and what they take more than the median.
     pub(super) slow: Vec<(Sample, f64)>,
-    /// Requests that are late by a quarter of that limit or more, without being slow.
+    /// Requests that are late by a third of that limit or more, without being slow.
     pub(super) almost: usize,
     /// Time that threads waited for a CPU.
     pub(super) waited_ns: f64,
@@ -156,7 +158,7 @@ impl BlockSummary {
         let limit = MIN_PAUSE_NS.max(MIN_PAUSE_RATIO * median);
         let late = block.samples.iter().zip(&latencies).filter(|(_, latency)| **latency - median > limit);
         let slow: Vec<(Sample, f64)> = late.map(|(sample, latency)| (*sample, latency - median)).collect();
-        let late = latencies.iter().filter(|latency| **latency - median > limit / 4.0).count();
+        let late = latencies.iter().filter(|latency| **latency - median > limit / ALMOST).count();
         let evidence = block.result.evidence.as_ref();
         let ends = evidence.iter().flat_map(|evidence| [Some(&evidence.client), evidence.server.as_ref()]);
         let again = ends.flatten().filter_map(|end| end.counter("tcp_retransmitted_segments")).sum::<u64>();

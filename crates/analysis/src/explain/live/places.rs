@@ -220,8 +220,10 @@ fn place(sighting: &Sighting, screen: &Screen, path: &Path) -> CausePlace {
 
 /// Where requests wait that take `limit_ns` more than the others, or longer: what delays threads of this host meanwhile is this host.
 pub(super) fn place_of_pauses(slow: &[Sample], limit_ns: f64, path: &Path) -> CausePlace {
-    let is_host = match path.late_meanwhile(slow, limit_ns) {
-        (_, 0) => path.late_share(limit_ns) > MAX_LATE_SHARE,
+    // Busy hosts wake threads up some ms late all the time.
+    let late_ns = 2.0 * limit_ns;
+    let is_host = match path.late_meanwhile(slow, late_ns) {
+        (_, 0) => path.late_share(late_ns) > MAX_LATE_SHARE,
         (late, all) => HOST_PART * late > all,
     };
     match path.meanwhile(slow, limit_ns) {

@@ -15,7 +15,7 @@ const MIN_WAIT_NS: f64 = 7.5e6;
 /// Fewer can be by chance.
 const MIN_PAUSES: usize = 3;
 /// Waits for a CPU that are this share of the pauses of a block explain them.
-const MIN_HOST_SHARE: f64 = 0.3;
+const MIN_HOST_SHARE: f64 = 0.5;
 /// Periods of pauses fit this often into the time between the first and the last.
 const MIN_CYCLES: f64 = 5.0;
 /// If more requests are slow, they are no exceptions.
