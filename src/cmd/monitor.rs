@@ -534,10 +534,14 @@ impl TablePrinter {
 fn row(state: &WatchState) -> String {
     let word = state.health().word();
     let minute = state.last_minutes(1);
-    let time = |share: f64| {
-        minute.quantile_ns(share).map_or_else(|| "–".to_owned(), |time| format_nanoseconds(time as f64))
+    let time = |time: Option<f64>| match time {
+        Some(time) if time.is_infinite() => "lost".to_owned(),
+        Some(time) => format_nanoseconds(time),
+        None => "–".to_owned(),
     };
+    let [p50, p99] = [0.5, 0.99].map(|share| time(minute.quantile_with_losses_ns(share)));
+    let max = time(minute.quantile_ns(1.0).map(|time| time as f64));
     let loss =
         minute.counts.loss_share().map_or_else(|| "–".to_owned(), |loss| format!("{:.1} %", 100.0 * loss));
-    format!("{word:5}  {:>9} {:>9} {:>9} {loss:>8}", time(0.5), time(0.99), time(1.0))
+    format!("{word:5}  {p50:>9} {p99:>9} {max:>9} {loss:>8}")
 }

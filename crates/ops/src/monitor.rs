@@ -407,7 +407,7 @@ impl WatchContext<'_> {
             }
             let second = self.calendar.now().second();
             if !self.is_quiet(watch) && budget.allows(second) {
-                let Some(run) = self.run_test(watch) else { return };
+                let Some(run) = self.run_test(watch, budget.left()) else { return };
                 budget.spend(second, &run);
                 if sender.send(WatchResult::Test(index, Box::new(run))).is_err() {
                     return;
@@ -417,9 +417,11 @@ impl WatchContext<'_> {
         }
     }
 
-    fn run_test(&self, watch: &Watch) -> Option<Run> {
+    /// Runs a test of a link, which moves at most `left` bytes.
+    fn run_test(&self, watch: &Watch, left: Option<u64>) -> Option<Run> {
         let _alone = self.test.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = config::checked_plan(watch, watch.case.clone()).ok()?;
+        let case = left.map_or_else(|| watch.case.clone(), |left| budget::within(&watch.case, left));
+        let plan = config::checked_plan(watch, case).ok()?;
         let mut context = RunContext::new(self.context.dialer.clone(), &());
         context.token = self.context.token.clone();
         context.environment = self.environment.clone();

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 
 use super::config::Watch;
 use super::ledger::tag;
+use linkgauge_engine::workload::latency;
+use linkgauge_model::plan::{Case, Direction, StopCondition};
 use linkgauge_model::run::{CaseResult, Run};
 use linkgauge_store::{Filter, Store};
 
@@ -58,6 +60,11 @@ impl DayBudget {
         self.limit.is_none_or(|limit| self.spent + self.per_test <= limit)
     }
 
+    /// Bytes that are left of the day of the last question.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.saturating_sub(self.spent))
+    }
+
     /// Counts a test of the day of this second.
     pub(crate) fn spend(&mut self, second: i64, run: &Run) {
         self.per_test = run.cases.iter().map(moved_bytes).sum();
@@ -65,6 +72,17 @@ impl DayBudget {
             self.spent += self.per_test;
         }
     }
+}
+
+/// The case of a transfer, which ends when it has moved this number of bytes: its rate may be any.
+pub(super) fn within(case: &Case, bytes: u64) -> Case {
+    if case.workload == latency::WORKLOAD.name {
+        return case.clone();
+    }
+    let directions = if case.direction == Some(Direction::Both) { 2 } else { 1 };
+    let volume = (bytes / (directions * u64::from(case.parallel.max(1)))).max(1);
+    let volume = case.stop.volume_bytes.map_or(volume, |own| own.min(volume));
+    Case { stop: StopCondition { volume_bytes: Some(volume), ..case.stop }, ..case.clone() }
 }
 
 fn moved_bytes(case: &CaseResult) -> u64 {
@@ -116,5 +134,10 @@ mod tests {
         assert!(!budget.allows(second));
         assert!(budget.allows(second + DAY_S), "a new day");
         assert!(DayBudget::new(None, second, &earlier.today).allows(second));
+        // A transfer of a fast link ends when it has moved what is left.
+        let volume = |bytes| within(&watch.case, bytes).stop.volume_bytes;
+        assert_eq!((budget.left(), volume(600)), (Some(1000), Some(600)));
+        let both = Case { direction: Some(Direction::Both), ..watch.case.clone() };
+        assert_eq!(within(&both, 600).stop.volume_bytes, Some(300));
     }
 }
