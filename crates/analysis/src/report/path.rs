@@ -13,6 +13,10 @@ use serde_json::Value;
 /// Below this agreement of the resamplings a place is uncertain.
 const SURE_AGREEMENT: f64 = 0.9;
 
+/// A growth below these, alone and of the whole path, is noise of a queue that varies.
+const NOISE_NS: f64 = 1e6;
+const NOISE_SHARE: f64 = 0.15;
+
 /// From this number of replies on, the 99th percentile is not the slowest one.
 const P99_REPLIES: u64 = 100;
 
@@ -175,7 +179,9 @@ fn queue_place(path: &PathResult, queue: &PathQueue) -> String {
             let rest = queue.total_ns - queue.delay_ns.unwrap_or(0.0);
             let beyond = match () {
                 // The growth of the whole path is what this link adds, but for what is too small to see.
-                () if rest < 1e6 => "beyond it nothing grows".to_owned(),
+                () if rest < NOISE_NS.max(NOISE_SHARE * queue.total_ns) => {
+                    "beyond it nothing grows".to_owned()
+                }
                 () => format!("other links add {}", brief_time(rest)),
             };
             format!("between {} and {}: {delay}; {beyond}", name(after), name(before))

@@ -34,6 +34,9 @@ const MAX_SILENT_HOPS: u8 = 5;
 /// Rounds in which hops beyond the last one that replied are probed, while the end of the path is unknown.
 const SEARCH_ROUNDS: u32 = 3;
 
+/// Rounds without the host, if silent hops are in front of it: it may be one of them that has limited its replies.
+const GAP_ROUNDS: u32 = 2;
+
 /// The quick trace waits so long for a reply before it probes the next hop as well.
 const TRACE_PATIENCE: Duration = Duration::from_millis(50);
 
@@ -133,6 +136,8 @@ pub struct Prober {
     pub ends: Vec<Option<LastHop>>,
     /// The last hop that replied to any flow.
     last_replied: u8,
+    /// The last one that is no host.
+    last_router: u8,
     /// The first sample that may be under way: earlier ones are not.
     oldest: usize,
     phase: ProberPhase,
@@ -157,6 +162,7 @@ impl Prober {
             samples: Vec::new(),
             ends: vec![None; schedule.flows as usize],
             last_replied: 0,
+            last_router: 0,
             oldest: 0,
             phase: ProberPhase::Trace { hop: 1 },
             random: SplitMix64::new(schedule.seed),
@@ -204,6 +210,9 @@ impl Prober {
             sample.is_under_way = false;
             sample.reply = Some((reply.at.since(sample.sent), reply.from));
             self.last_replied = self.last_replied.max(hop);
+            if reply.kind == ProbeReplyKind::Expired {
+                self.last_router = self.last_router.max(hop);
+            }
         }
         // A late reply has no round trip, but a router takes seconds to find that a host is not there.
         let end = &mut self.ends[reply.flow as usize];
@@ -287,6 +296,14 @@ impl Prober {
         round % self.schedule.flows
     }
 
+    /// Whether a round leaves out this hop, so that the replies of the host are left for the silent hops in front of it.
+    fn spares_host(&self, round: u32, hop: u8) -> bool {
+        let has_more = self.schedule.rounds.is_none_or(|rounds| rounds > GAP_ROUNDS * self.schedule.flows);
+        let Some(end) = self.ends[self.flow_of(round) as usize] else { return false };
+        let has_gap = end.refused_by.is_none() && self.last_router + 1 < end.hop;
+        has_more && has_gap && hop == end.hop && round < GAP_ROUNDS * self.schedule.flows
+    }
+
     /// The last hop that a round probes; 0 if nothing has ever replied.
     fn horizon(&self, round: u32) -> u8 {
         match self.ends[self.flow_of(round) as usize] {
@@ -307,6 +324,10 @@ impl Prober {
         }
         if now < due {
             return ProbeAction::Wait(due);
+        }
+        if self.spares_host(round, hop) {
+            self.phase = ProberPhase::Round { round, hop: hop + 1, began, due };
+            return self.next(now);
         }
         let flow = self.flow_of(round);
         if self.under_way(Some(flow)).count() >= self.schedule.under_way

@@ -98,6 +98,7 @@ fn silent_hops_do_not_end_the_path() {
     Path::of(&[Some(1), None, None, None, None, Some(30)]).run(&mut prober);
     assert_eq!(prober.ends[0].unwrap().hop, 6);
     assert_eq!(hops_of_rounds(&prober, 4), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(hops_of_rounds(&prober, 1), [1, 2, 3, 4, 5], "the host may be one of the silent hops");
     let silent = prober.samples.iter().filter(|sample| sample.hop == 3 && sample.reply.is_some()).count();
     assert_eq!(silent, 0);
 }
@@ -227,4 +228,15 @@ fn a_late_refusal_ends_the_path() {
     prober.on_reply(&late);
     assert_eq!(prober.ends[0], Some(LastHop { hop: 4, refused_by: Some(from) }));
     assert!(prober.samples[0].reply.is_none());
+}
+
+#[test]
+fn a_host_that_limits_its_replies_is_not_farther_away() {
+    let mut prober = Prober::new(schedule());
+    let mut path = Path::of(&[Some(1), Some(2)]);
+    // The probes of the quick trace to hops 2 and 3 have no reply, the one to hop 4 has.
+    path.lost = vec![1, 2];
+    path.run(&mut prober);
+    assert_eq!(prober.ends[0].unwrap().hop, 2);
+    assert_eq!(hops_of_rounds(&prober, 4), [1, 2]);
 }
