@@ -87,12 +87,15 @@ fn lost_at_end(case: &CaseResult, path: &PathResult) -> Option<String> {
     let counts = &case.figures.counts;
     let is_reached = path.end == PathEnd::Reached;
     let interval_ns = case.requested.get("interval_ns").and_then(Value::as_u64).unwrap_or(u64::MAX);
-    let is_fast = path.probe == ProbeKind::Udp.name() && u128::from(interval_ns) < REPLY_INTERVAL.as_nanos();
+    let is_fast = u128::from(interval_ns) < REPLY_INTERVAL.as_nanos();
+    let has_loss = |hop: &PathHop| hop.answered < hop.sent;
+    let all_miss = path.hops.iter().filter(|hop| hop.answered > 0).all(has_loss);
+    let may_be_limit = path.probe == ProbeKind::Udp.name() && (is_fast || all_miss);
     (is_reached && counts.lost > 0 && path.loss.is_none()).then(|| {
         let lost = format!("{} of {} probes to the host", counts.lost, counts.sent);
-        match is_fast {
+        match may_be_limit {
             true => {
-                format!("{lost} had no reply: loss, or limits of replies. Try --interval 1s or --probe icmp")
+                format!("{lost} had no reply: loss, or limits of replies. Try --probe icmp")
             }
             false => format!("{lost} lost, too few to say where"),
         }

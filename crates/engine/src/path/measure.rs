@@ -90,10 +90,13 @@ impl PathPlan {
         }
     }
 
-    /// Where loss begins. Replies to datagrams are limited at the host as well, so faster probes than a limit allows tell nothing.
+    /// Where loss begins. Replies to datagrams are limited at the host as well: what all hops miss, and what fast probes miss, may be
+    /// the same limit everywhere.
     fn loss_in(&self, counts: &[HopCount]) -> Option<PathLoss> {
-        let may_be_limited = self.kind == ProbeKind::Udp && self.interval < REPLY_INTERVAL;
-        locate_loss(counts).filter(|_| !may_be_limited)
+        let first = (1..).zip(counts).find(|(_, count)| count.answered > 0).map(|(hop, _)| hop);
+        let may_be_limit =
+            |loss: &PathLoss| self.interval < REPLY_INTERVAL || first.is_some_and(|hop: u8| hop == loss.hop);
+        locate_loss(counts).filter(|loss| self.kind != ProbeKind::Udp || !may_be_limit(loss))
     }
 
     /// Finds the address of the host. Ends soon after an interrupt.
