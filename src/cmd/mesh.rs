@@ -64,6 +64,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let earlier = flags.resume.as_deref().map(|named| load_earlier(named, &flags.save)).transpose()?;
     let done = earlier.as_ref().map_or_else(BTreeMap::new, |run| earlier_tests(&list, run));
     if let Some(run) = &earlier {
+        check_tests(&list, run).with_context(|| flags.file.display().to_string())?;
         let left = (tests(&list) - done.len()) as u64;
         print_message(format_args!("{}: {} left to measure", run.id, format_plural(left, "test")));
     }
@@ -106,6 +107,19 @@ fn load_earlier(named: &str, save: &SaveFlags) -> Result<Run> {
         (Some(run), 0) => bail!("{}: not a run of 'linkgauge mesh'. Name one", run.id),
         (_, more) => bail!("'{named}' names {} runs, but one can be continued. Name one", more + 1),
     }
+}
+
+/// Tests with other settings have other figures.
+fn check_tests(list: &HostList, run: &Run) -> Result<()> {
+    let before = run.mesh.as_ref().map_or("", |mesh| &mesh.tests);
+    let now = list.describe_tests();
+    if before.is_empty() || before == now {
+        return Ok(());
+    }
+    bail!(
+        "it asks for other tests ({now}) than the run {} ({before}): use the tests of that run, or leave out --resume",
+        short_id(&run.id)
+    )
 }
 
 /// A secret that only this mesh knows.

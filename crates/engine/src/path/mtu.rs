@@ -1,7 +1,7 @@
 //! The largest packet that a path carries whole, and the hop behind which larger ones vanish: a state machine without I/O.
 //!
 //! Packets that must not be fragmented are sent to the host, which confirms each by a reply (RFC 8899). A router's report that a packet is
-//! too big is a hint, tested like any other size. A size fails after [`ATTEMPTS`] packets without a reply, so that a single loss is no
+//! too big is a hint, tested like any other size. A size fails after `ATTEMPTS` packets without a reply, so that a single loss is no
 //! limit. Then a packet that is too big goes to each hop: those before the narrow link still reply.
 
 use std::net::IpAddr;

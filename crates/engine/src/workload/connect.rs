@@ -1,6 +1,6 @@
 //! Connect: how long it takes to open a connection, and how many can be opened in a second. Nothing is sent on them.
 //!
-//! The party is [`Connector`]. It has one connection at a time, which it closes before it opens the next one.
+//! The party is `Connector`. It has one connection at a time, which it closes before it opens the next one.
 
 use std::time::Duration;
 

@@ -27,6 +27,9 @@ pub struct MeshResult {
     /// What the servers logged. Absent: no throughput was measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub served: Option<MeshServed>,
+    /// How pairs are tested: `round trips of 1 B at 100/s for 5.000 s; rates over 1 connection for 5.000 s`.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub tests: String,
     /// Id of the run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resumed_from: Option<String>,

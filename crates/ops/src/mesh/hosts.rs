@@ -7,6 +7,7 @@ use super::demand::Demand;
 use super::timetable::HostPair;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::run::number_groups;
+use linkgauge_model::units::{format_bit_rate, format_bytes, format_duration, format_number, format_plural};
 
 mod file;
 
@@ -156,6 +157,21 @@ pub struct ThroughputTest {
 }
 
 impl HostList {
+    /// How pairs are tested, in words.
+    pub fn describe_tests(&self) -> String {
+        let latency = self.latency.map(|LatencyTest { time, per_second, message_bytes }| {
+            let (size, rate, time) =
+                (format_bytes(message_bytes.into()), format_number(per_second), format_duration(time));
+            format!("round trips of {size} at {rate}/s for {time}")
+        });
+        let throughput = self.throughput.map(|ThroughputTest { time, parallel, bits_per_second }| {
+            let rate = bits_per_second.map_or(String::new(), |rate| format!(" at {}", format_bit_rate(rate)));
+            let connections = format_plural(parallel.into(), "connection");
+            format!("rates over {connections}{rate} for {}", format_duration(time))
+        });
+        [latency, throughput].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
     /// Reads a file.
     ///
     /// # Errors

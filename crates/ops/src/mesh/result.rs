@@ -50,6 +50,7 @@ pub fn mesh_run(parts: MeshParts, facts: MeshFacts) -> Run {
         lower_bound_ns,
         tests_elapsed_ns,
         served,
+        tests: list.describe_tests(),
         resumed_from: facts.resumed_from,
         ..MeshResult::default()
     };

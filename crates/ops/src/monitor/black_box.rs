@@ -63,8 +63,11 @@ impl BlackBox {
         let packed = self.lengths.iter().filter_map(|&length| rest.split_off(..length));
         let mut runs: Vec<Run> = packed.filter_map(unpack).collect();
         let last = runs.pop()?;
+        let started = runs.first().map_or(last.started, |first| first.started);
+        let before = last.started.duration_since(started).as_nanos();
+        let elapsed_ns = last.elapsed_ns.saturating_add(u64::try_from(before).unwrap_or(0));
         let cases = runs.into_iter().flat_map(|run| run.cases).chain(last.cases).collect();
-        Some(Run { cases, ..last })
+        Some(Run { cases, started, elapsed_ns, ..last })
     }
 }
 
@@ -72,4 +75,23 @@ fn unpack(packed: &[u8]) -> Option<Run> {
     let mut text = String::new();
     ZlibDecoder::new(packed).take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).ok()?;
     Run::from_json(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use linkgauge_model::run::Environment;
+
+    use super::*;
+
+    #[test]
+    fn a_run_begins_with_its_first_slice() {
+        let (mut all, mut packer) = (BlackBox::default(), DocumentCompressor::new());
+        for slice in 0..8 {
+            let started = Timestamp::from_second(1_800_000_000 + 10 * slice).unwrap();
+            all.push(&Run::of_cases(started, 9_000_000_000, Vec::new(), Environment::default()), &mut packer);
+        }
+        let run = all.run().unwrap();
+        assert_eq!((run.started.as_second(), run.elapsed_ns), (1_800_000_020, 59_000_000_000));
+    }
 }

@@ -342,6 +342,8 @@ fn a_resumed_mesh_measures_what_is_missing() {
     let list = list(5, "");
     let earlier = earlier_tests(&list, &first);
     assert_eq!(earlier.len(), first.cases.len());
+    assert_eq!(first.mesh.as_ref().unwrap().tests, list.describe_tests());
+    assert!(list.describe_tests().contains("rates over "), "{}", list.describe_tests());
     let coordinator = Coordinator::new(list, options(Sharing::Exclusive), earlier, Time(0));
     let (second, seen) = Simulation::new(coordinator, vec![Behaviour::Honest; 5]).run();
     assert!(second.is_complete());
