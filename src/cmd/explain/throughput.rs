@@ -72,7 +72,7 @@ impl LinkExplanation for RateExplanation {
     }
 
     fn lost_link(&self) -> Option<&str> {
-        None
+        self.lost_link.as_deref()
     }
 
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {

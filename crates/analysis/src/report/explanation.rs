@@ -304,13 +304,16 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
             explanation.pairs, explanation.planned_pairs
         ));
     }
-    if let Some(reason) = &explanation.lost_link {
-        notes.push(format!("Stopped early, not all causes were tested: {reason}"));
-    }
-    if explanation.interrupted {
-        notes.push("Interrupted: not all causes were tested.".to_owned());
-    }
+    notes.extend(early_end(explanation.lost_link.as_deref(), explanation.interrupted));
     notes
+}
+
+/// Why not all causes were tested, where an explanation ended early.
+pub(super) fn early_end(lost_link: Option<&str>, is_interrupted: bool) -> Option<String> {
+    match lost_link {
+        Some(reason) => Some(format!("Stopped early, not all causes were tested: {reason}")),
+        None => is_interrupted.then(|| "Interrupted: not all causes were tested.".to_owned()),
+    }
 }
 
 #[cfg(test)]

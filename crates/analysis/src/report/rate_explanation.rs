@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 
-use super::explanation::{names_with_verdict, reasons};
+use super::explanation::{early_end, names_with_verdict, reasons};
 use super::wording::{ABSENT, brief_elapsed, direction_name, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
@@ -124,21 +124,20 @@ fn notes(explanation: &RateExplanation, options: &ReportOptions) -> Vec<String> 
             next.unwrap_or_default()
         ));
     }
-    if (1..explanation.planned_pairs).contains(&explanation.pairs) && !explanation.interrupted {
+    let early_end = early_end(explanation.lost_link.as_deref(), explanation.interrupted);
+    if (1..explanation.planned_pairs).contains(&explanation.pairs) && early_end.is_none() {
         notes.push(format!(
             "{} of {} pairs of each test fitted into the time: the intervals are wider. Try a longer --time.",
             explanation.pairs, explanation.planned_pairs
         ));
     }
-    if let Some(needed) = explanation.needed_ns.filter(|_| !explanation.interrupted) {
+    if let Some(needed) = explanation.needed_ns.filter(|_| early_end.is_none()) {
         notes.push(format!(
             "Not all tests fitted into the time. They need --time {}.",
             format_duration(Duration::from_nanos(needed))
         ));
     }
-    if explanation.interrupted {
-        notes.push("Interrupted: not all causes were tested.".to_owned());
-    }
+    notes.extend(early_end);
     notes
 }
 
@@ -177,6 +176,7 @@ pub(in crate::report) mod tests {
             started: jiff::Timestamp::UNIX_EPOCH,
             elapsed_ns: 58_000_000_000,
             interrupted: false,
+            lost_link: None,
             endpoint: "tcp://192.0.2.7".to_owned(),
             protocol: "linkgauge".to_owned(),
             direction: Direction::Send,

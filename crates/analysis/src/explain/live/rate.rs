@@ -98,6 +98,9 @@ pub struct RateExplanation {
     pub elapsed_ns: u64,
     /// The user interrupted before all was tested.
     pub interrupted: bool,
+    /// Why the link was lost before all was tested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_link: Option<String>,
     /// The link, as typed.
     pub endpoint: String,
     /// What the remote spoke.
@@ -155,10 +158,11 @@ pub fn explain_rate(
     let name = format!("testing {}", format_plural(plan.tests.len() as u64, "cause"));
     let report = |share: f64| progress(&name, SCREEN_SHARE + PROVE_SHARE * share);
     let random = &mut SplitMix64::new(options.seed);
-    let sequence = pairs::measure(&runner, &mut plan, (time, screen.setup()), random, &report)?;
+    let sequence = pairs::measure(&runner, &mut plan, (time, screen.setup()), random, &report);
     let findings = verdicts::findings(&plan, &sequence, &counted, &screen);
     let mut is_interrupted = sequence.is_interrupted;
-    let changed = match is_interrupted {
+    let rounds = sequence.rounds() as u32;
+    let changed = match is_interrupted || sequence.lost.is_some() {
         true => None,
         false => {
             progress("testing them together", 1.0 - AFTER_SHARE);
@@ -172,13 +176,14 @@ pub fn explain_rate(
         started,
         elapsed_ns: dialer.now().since(began).as_nanos() as u64,
         interrupted: is_interrupted,
+        lost_link: sequence.lost,
         endpoint: options.endpoint.to_string(),
         protocol: screen.result.protocol.clone(),
         direction: screen.result.direction,
         message_bytes: screen.result.message_bytes,
         budget_ns: options.budget.as_nanos() as u64,
         throughput_bps: screen.rate_bps,
-        pairs: sequence.rounds() as u32,
+        pairs: rounds,
         planned_pairs: super::prove::ROUNDS as u32,
         needed_ns: plan.needed.map(|needed| needed.as_nanos() as u64),
         causes: findings,

@@ -59,6 +59,15 @@ pub(super) struct RateSequence {
     rounds: Vec<usize>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,
+    /// Why the link was lost.
+    pub(super) lost: Option<String>,
+}
+
+impl RateSequence {
+    /// Nothing more can be measured.
+    fn has_ended(&self) -> bool {
+        self.is_interrupted || self.lost.is_some()
+    }
 }
 
 impl RateSequence {
@@ -91,7 +100,7 @@ pub(super) fn measure(
     (time, mut setup): (Duration, Duration),
     random: &mut SplitMix64,
     progress: &dyn Fn(f64),
-) -> Result<RateSequence, LiveError> {
+) -> RateSequence {
     let began = runner.now();
     if tests_that_fit(time, setup) < plan.tests.len() {
         // One message that was late or lost makes one transfer slow, but seldom two.
@@ -99,7 +108,7 @@ pub(super) fn measure(
         setup = setup.min(other.map_or(setup, |block| block.setup()));
     }
     let mut sequence = RateSequence::default();
-    while sequence.tests.len() < plan.tests.len() && !sequence.is_interrupted {
+    while sequence.tests.len() < plan.tests.len() && !sequence.has_ended() {
         let elapsed = runner.now().since(began);
         let left = time.saturating_sub(elapsed);
         let waiting = &plan.tests[sequence.tests.len()..];
@@ -112,11 +121,10 @@ pub(super) fn measure(
         let report = |share: f64| {
             progress((elapsed + left.mul_f64(share)).as_secs_f64() / time.as_secs_f64().max(1e-9))
         };
-        setup =
-            sequence.measure_group(runner, group, &GroupTime { left, setup, longest }, random, &report)?;
+        setup = sequence.measure_group(runner, group, &GroupTime { left, setup, longest }, random, &report);
     }
     plan.truncate(sequence.tests.len(), time_for(plan.tests.len(), setup));
-    Ok(sequence)
+    sequence
 }
 
 /// The time that a group of tests has.
@@ -137,7 +145,7 @@ impl RateSequence {
         time: &GroupTime,
         random: &mut SplitMix64,
         progress: &dyn Fn(f64),
-    ) -> Result<Duration, LiveError> {
+    ) -> Duration {
         let (began, blocks) = (runner.now(), tests.len() + 1);
         let (first, mut rounds, mut setup) = (self.tests.len(), 0, time.setup);
         self.tests.resize(first + tests.len(), Vec::new());
@@ -149,9 +157,16 @@ impl RateSequence {
                 break;
             }
             let block = block_time(left.div_f64(((ROUNDS - round) * blocks) as f64), setup, time.longest);
-            let Some(readings) = measure_round(runner, tests, block, random)? else {
-                self.is_interrupted = true;
-                break;
+            let readings = match measure_round(runner, tests, block, random) {
+                Ok(readings) => readings,
+                Err(LiveError::Interrupted) => {
+                    self.is_interrupted = true;
+                    break;
+                }
+                Err(error) => {
+                    self.lost = Some(error.to_string());
+                    break;
+                }
             };
             self.add_round(first, &readings);
             rounds += 1;
@@ -159,7 +174,7 @@ impl RateSequence {
             setup = of_round.div_f64(blocks as f64).saturating_sub(block);
         }
         self.rounds.push(rounds);
-        Ok(setup)
+        setup
     }
 
     /// Adds the readings of a round, that of the baseline first, to the tests from this index on.
@@ -172,25 +187,24 @@ impl RateSequence {
     }
 }
 
-/// The readings of one round, that of the baseline first; `None` if the user interrupts.
+/// The readings of one round, that of the baseline first.
 fn measure_round(
     runner: &RateBlocks,
     tests: &[RateTest],
     time: Duration,
     random: &mut SplitMix64,
-) -> Result<Option<Vec<Option<RateReading>>>, LiveError> {
+) -> Result<Vec<Option<RateReading>>, LiveError> {
     let mut readings = vec![None; tests.len() + 1];
     for index in shuffled(tests.len() + 1, random) {
         let changes = index.checked_sub(1).map_or(&[][..], |test| &tests[test].changes);
         match runner.run(changes, time) {
             Ok(block) => readings[index] = Some(RateReading::of(&block)),
-            Err(LiveError::Interrupted) => return Ok(None),
             // A setting that cannot be changed fails alone; without the baseline nothing can be compared.
-            Err(error) if index == 0 => return Err(error),
+            Err(error) if index == 0 || matches!(error, LiveError::Interrupted) => return Err(error),
             Err(_) => {}
         }
     }
-    Ok(Some(readings))
+    Ok(readings)
 }
 
 /// Number of tests for which a proof fits into the time. One test alone needs fewer rounds.
