@@ -349,12 +349,16 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
                 format_plural(late_sends, "message"),
                 format_count(missed_sends),
             ),
-            match lacks_numbers(case) {
-                true => {
+            match case.workload.as_str() {
+                _ if lacks_numbers(case) => {
                     "messages as short as these have too few numbers for those that are lost or on their way at once: \
                      use --size 8"
                 }
-                false => "the rate is higher than this machine or link supports; the response time includes the delay",
+                "connect" if case.figures.counts.lost > 0 => {
+                    "a connection that fails holds up the next ones until its timeout: the response time includes the delay. \
+                     Use a shorter --timeout or more flows (-P)"
+                }
+                _ => "the rate is higher than this machine or link supports; the response time includes the delay",
             },
         )
     })

@@ -212,13 +212,11 @@ fn group_name(mesh: &MeshResult, group: usize) -> &str {
 pub(crate) fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
     let rates = mesh.throughput_blame.iter().map(|blame| {
         let factor = (-blame.effect).exp();
-        let error = factor * blame.effect_error.exp_m1();
+        let share = share_text(factor, factor * blame.effect_error.exp_m1());
         let name = part_name(mesh, &blame.part);
         match blame.pairs {
-            1 => format!("{name} has {factor:.2} ± {error:.2} of the usual rate"),
-            pairs => format!(
-                "{name} slows each of its {pairs} pairs to {factor:.2} ± {error:.2} of the usual rate"
-            ),
+            1 => format!("{name} has {share} of the usual rate"),
+            pairs => format!("{name} slows each of its {pairs} pairs to {share} of the usual rate"),
         }
     });
     let times = mesh.latency_blame.iter().map(|blame| {
@@ -230,6 +228,16 @@ pub(crate) fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
         }
     });
     rates.chain(times).collect()
+}
+
+/// `0.49 ± 0.01`, small shares as `0.23 ± 0.01 %`.
+fn share_text(share: f64, error: f64) -> String {
+    if share >= 0.1 {
+        return format!("{share:.2} ± {error:.2}");
+    }
+    let percent = 100.0 * share;
+    let digits = (1.0 - percent.max(1e-9).log10().floor()).clamp(1.0, 9.0) as usize;
+    format!("{percent:.digits$} ± {:.digits$} %", 100.0 * error)
 }
 
 /// Pairs of directions whose rates differ, the most different first: the faster direction, its rate, and that of the other.
@@ -304,4 +312,16 @@ fn finding(mesh: &MeshResult, cases: &[CaseResult]) -> Finding {
         })).collect::<Vec<_>>(),
     });
     Finding { model: MODEL.name, figures, summary: Vec::new(), blocks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share_text;
+
+    #[test]
+    fn small_shares_keep_their_digits() {
+        assert_eq!(share_text(0.49, 0.01), "0.49 ± 0.01");
+        assert_eq!(share_text(0.0023, 0.0001), "0.23 ± 0.01 %");
+        assert_eq!(share_text(0.000_012, 0.000_001), "0.0012 ± 0.0001 %");
+    }
 }

@@ -298,9 +298,12 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
         && !explanation.interrupted
         && explanation.lost_link.is_none()
     {
+        let why = match explanation.lost {
+            0 => "this host or the server was slower than expected",
+            _ => "lost requests took the time",
+        };
         notes.push(format!(
-            "{} of {} pairs of each test fitted into the time, because this host or the server was slower than expected: \
-             the intervals are wider. Try a longer --time.",
+            "{} of {} pairs of each test fitted into the time, because {why}: the intervals are wider. Try a longer --time.",
             explanation.pairs, explanation.planned_pairs
         ));
     }
