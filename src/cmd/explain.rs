@@ -49,10 +49,10 @@ pub struct Flags {
     /// Write the findings as JSON ('-': standard output, instead of the text)
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Write a self-contained HTML page with the pairs of each proof ('-': standard output, instead of the text); of a URL
+    /// Write a self-contained HTML page with the pairs of each proof of a URL ('-': standard output)
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     html: Option<PathBuf>,
-    /// Print also the causes that were ruled out, and the parts of a round trip; of a study, each system and all figures
+    /// Print also ruled-out causes and the parts of a round trip; of a study, all its figures
     #[arg(long, visible_alias = "notes", help_heading = OUTPUT)]
     all: bool,
     /// Print errors only

@@ -30,9 +30,10 @@ static COMMAND_GROUPS: &[(&str, &[&str])] = &[
             "fleet",
             "ab",
             "demo",
+            "reproduce",
         ],
     ),
-    ("Server and lab", &["serve", "agent", "lab"]),
+    ("Server, lab and setup", &["serve", "agent", "lab", "doctor", "completions", "man"]),
     (
         "Results",
         &[
@@ -40,8 +41,6 @@ static COMMAND_GROUPS: &[(&str, &[&str])] = &[
             "restore",
         ],
     ),
-    ("Studies", &["reproduce"]),
-    ("Setup", &["doctor", "completions", "man"]),
 ];
 
 /// A command line without `linkgauge`, and what it does.
