@@ -43,7 +43,7 @@ pub struct Flags {
     /// Rate of the link (bit/s without a unit), and the payload share of a frame [default: all of it]
     #[arg(long, help_heading = TARGET, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = parse_line_bps)]
     line: Option<f64>,
-    /// Explain one pair of hosts, in both directions; of a run of 'linkgauge mesh'
+    /// Explain one pair of hosts of 'linkgauge mesh', both ways
     #[arg(long, help_heading = TARGET, num_args = 2, value_names = ["FROM", "TO"])]
     pair: Vec<String>,
     /// Write the findings as JSON ('-': standard output, instead of the text)
