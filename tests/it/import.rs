@@ -122,7 +122,10 @@ fn the_same_result_under_another_name_is_saved_once() {
     let store = directory.path().join("store.db");
     let import = |name: &str| {
         let file = directory.path().join(name);
-        std::fs::write(&file, NOTHING_RECEIVED.replace("\"bytes\": 0", "\"bytes\": 9000000")).unwrap();
+        let begun = "\"start\": {\"timestamp\": {\"timesecs\": 1800000000}, ";
+        let text =
+            NOTHING_RECEIVED.replace("\"bytes\": 0", "\"bytes\": 9000000").replace("\"start\": {", begun);
+        std::fs::write(&file, text).unwrap();
         run(&["import", "iperf3", file.to_str().unwrap(), "--store", store.to_str().unwrap()])
     };
     let (first, again) = (import("first.json"), import("again.json"));
