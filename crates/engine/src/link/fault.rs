@@ -118,6 +118,14 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Nothing has moved for this time, and at least for the timeout; in tenths of a second, as it is printed.
+    pub(crate) fn stalled(silence: Duration, timeout: Duration) -> Fault {
+        let tenths = u32::try_from(silence.as_millis() / 100).unwrap_or(u32::MAX);
+        Fault::Stalled((Duration::from_millis(100) * tenths).max(timeout))
+    }
+}
+
 impl From<&Fault> for FailureKind {
     fn from(fault: &Fault) -> FailureKind {
         match fault {

@@ -127,7 +127,7 @@ pub(super) fn results_of(
         let last_instant = flow.party.recorder().last_instant;
         let fault = result.err().map(|fault| match (fault, last_instant) {
             (Fault::TimedOut, _) if flow.link.caps().is_serial_device() => Fault::SilentLine,
-            (Fault::TimedOut, Some(last)) => Fault::Stalled(stall(now.since(last), case.load.timeout)),
+            (Fault::TimedOut, Some(last)) => Fault::stalled(now.since(last), case.load.timeout),
             (fault, _) => fault,
         });
         let endpoint = &case.endpoints[flow.endpoint_index];
@@ -154,13 +154,6 @@ pub(super) fn results_of(
     // The first flow gets the shared times.
     flowed.iter_mut().rev().for_each(|flow: &mut FlowResult| flow.recorder.end_sharing());
     RanFlows { flows: flowed, links, elapsed: Duration::ZERO, shared_threads: None, evidence: None }
-}
-
-/// How long nothing has moved, as printed: in tenths of a second, and at least the timeout.
-fn stall(silence: Duration, timeout: Duration) -> Duration {
-    const STEP_MS: u128 = 100;
-    let steps = (silence.as_millis() / STEP_MS).min(u128::from(u32::MAX)) as u32;
-    (Duration::from_millis(STEP_MS as u64) * steps).max(timeout)
 }
 
 /// Errors that the serial ports have counted so far: a link that stayed open has those of earlier repetitions.
