@@ -38,7 +38,11 @@ pub(super) fn advice(endpoint: &Endpoint) -> String {
             format!("Choose its protocol with --protocol ({})", names.join(", "))
         }
         names => {
-            format!("Port {port} is that of {}: try --protocol {}", names.join(" and "), names.join(" or "))
+            format!(
+                "Port {port} is that of {}: try --protocol {}",
+                listed(&names, "and"),
+                listed(&names, "or")
+            )
         }
     }
 }
@@ -85,6 +89,15 @@ pub(super) fn describe_reply(endpoint: &Endpoint, expected: &str, reply: &[u8], 
     format!("the server is {expected}: it sent '{first}{more}'. {choose}")
 }
 
+/// `stamp, twamp-light and twamp`.
+fn listed(names: &[&str], word: &str) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).to_owned(),
+        [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,7 +121,7 @@ mod tests {
         no reply: the server is silent. Port 5201 is that of iperf3: try --protocol iperf3
         the server is not linkgauge: it sent 'x'. Port 11111 is that of sockperf: try --protocol sockperf
         no reply: the server is silent. Port 18767 is that of netio: try --protocol netio
-        no reply: the server is silent. Port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
+        no reply: the server is silent. Port 862 is that of stamp, twamp-light and twamp: try --protocol stamp, twamp-light or twamp
         the server is not linkgauge: it sent '\xbd'. Port 6785 is that of pakbus: try --protocol pakbus
         no reply: the server is silent. Port 2112 is that of irtt: try --protocol irtt
         "
