@@ -38,11 +38,7 @@ pub(super) fn advice(endpoint: &Endpoint) -> String {
             format!("Choose its protocol with --protocol ({})", names.join(", "))
         }
         names => {
-            format!(
-                "Port {port} is that of {}: try --protocol {}",
-                listed(&names, "and"),
-                listed(&names, "or")
-            )
+            format!("Port {port} is that of {}: try --protocol {}", listed(names, "and"), listed(names, "or"))
         }
     }
 }
