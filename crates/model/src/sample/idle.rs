@@ -137,6 +137,12 @@ impl IdleRecorders {
         Some(empty.min(recovered).0.saturating_sub(end.0))
     }
 
+    /// Whether a round trip of this probe after the load was as short as on the idle link.
+    fn has_recovered(&self) -> bool {
+        let limit = self.window.idle_limit_ns.load(Relaxed);
+        self.after_samples.iter().any(|sample| sample.service_ns() <= limit)
+    }
+
     fn note(&mut self, period: ProbePeriod, sample: Sample) {
         self.window.last_reply_ns.fetch_max(sample.received.0, Relaxed);
         let limit = &self.window.idle_limit_ns;
@@ -149,8 +155,7 @@ impl IdleRecorders {
             }
             ProbePeriod::Loaded => {}
             ProbePeriod::After => {
-                let has_recovered = |earlier: &Sample| earlier.service_ns() <= limit.load(Relaxed);
-                if has_recovered(&sample) && !self.after_samples.iter().any(has_recovered) {
+                if sample.service_ns() <= limit.load(Relaxed) && !self.has_recovered() {
                     self.window.recovered_probes.fetch_add(1, Relaxed);
                 }
                 if self.after_samples.len() < MAX_RECOVERY_SAMPLES {
@@ -192,8 +197,7 @@ impl Recorder {
     /// Whether a request of this part of the measurement was overtaken by one after the load, whose reply came as soon as on the idle
     /// link: it will have no reply.
     pub fn is_overtaken(&self, period: ProbePeriod) -> bool {
-        let has_recovered = |idle: &IdleRecorders| idle.window.recovered_probes() > 0;
-        period == ProbePeriod::Loaded && self.idle.as_deref().is_some_and(has_recovered)
+        period == ProbePeriod::Loaded && self.idle.as_deref().is_some_and(IdleRecorders::has_recovered)
     }
 
     /// A request that belongs to this part of the measurement was sent.
