@@ -106,7 +106,7 @@
 //! `path` sends hop-limited probes, alone or beside the load of a run. `path/prober.rs` decides what is due and which reply belongs to which
 //! probe, `path/mtu.rs` searches the largest packet, `path/queue.rs` and `path/hops.rs` judge; none of them has I/O. `path/socket.rs` reads the
 //! error queues. A run with a path beside it is unchanged: the probes have a thread, and the begin of each load is read from its
-//! progress events (`path/measure.rs`).
+//! progress events (`path/beside.rs`).
 //!
 //! # Links with one user
 //!

@@ -563,9 +563,11 @@ pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str
     [words, elapsed].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// The unit of a count: `request` of 1.
-fn of_count(unit: &str, count: u64) -> &str {
-    unit.strip_suffix('s').filter(|unit| count == 1 && !unit.contains(' ')).unwrap_or(unit)
+/// The unit of a count: `request` of 1, `probe of each hop`.
+fn of_count(unit: &str, count: u64) -> String {
+    let (first, rest) = unit.split_at(unit.find(' ').unwrap_or(unit.len()));
+    let singular = first.strip_suffix('s').filter(|_| count == 1);
+    format!("{}{rest}", singular.unwrap_or(first))
 }
 
 /// The duration of a run. Empty if unknown, as for imported runs.

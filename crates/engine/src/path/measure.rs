@@ -1,27 +1,25 @@
-//! Measures a path as a run, or beside the load of a run.
+//! Measures a path as a run.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::drive::{ProbeThread, Trace, open_sockets, run_prober, search_mtu};
-use super::hops::{HopCount, hop_count, hops_of, locate_loss, samples_on_path, times_of};
+use super::drive::{Trace, open_sockets, run_prober, search_mtu};
+use super::hops::{HopCount, hop_count, hops_of, locate_loss, samples_on_path};
 use super::prober::{HopSample, LastHop, Prober, Schedule};
-use super::queue::{HopPhases, SessionGrowth, growth_at, locate_queue};
 use super::socket::ProbeTarget;
 use crate::link::{Dialer, Fault, LinkError, ProbeKind};
-use crate::schedule::{LiveValues, Observer, RunContext, RunEvent};
+use crate::schedule::{LiveValues, RunContext, RunEvent};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
-    CaseResult, Environment, Failure, FailureKind, Figures, LoadedHop, PathEnd, PathLoss, PathResult, Run,
+    CaseResult, Environment, Failure, FailureKind, Figures, PathEnd, PathLoss, PathResult, Run,
 };
 use linkgauge_model::sample::{RecordedTimes, Recorder};
-use linkgauge_model::stats::median;
 use linkgauge_model::warnings;
 use linkgauge_system as system;
 
@@ -33,15 +31,6 @@ const METHOD: &str = "path/1";
 
 /// Port of UDP probes, at which traceroute begins: nothing listens there.
 pub const UDP_PORT: u16 = 33434;
-
-/// Rounds on the idle path before a load.
-const IDLE_ROUNDS: u32 = 6;
-
-/// The queue of a load needs so long to fill.
-const FILL_TIME: Duration = Duration::from_millis(700);
-
-/// Under load a reply may take longer.
-const LOADED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The longest wait for the names of routers.
 const NAME_PATIENCE: Duration = Duration::from_millis(1500);
@@ -78,7 +67,7 @@ pub struct PathPlan {
 }
 
 impl PathPlan {
-    fn schedule(&self) -> Schedule {
+    pub(super) fn schedule(&self) -> Schedule {
         Schedule {
             flows: self.flows,
             max_hops: self.max_hops,
@@ -92,7 +81,7 @@ impl PathPlan {
 
     /// Where loss begins. Replies to datagrams are limited at the host as well: what all hops miss, and what fast probes miss, may be
     /// the same limit everywhere.
-    fn loss_in(&self, counts: &[HopCount]) -> Option<PathLoss> {
+    pub(super) fn loss_in(&self, counts: &[HopCount]) -> Option<PathLoss> {
         let first = (1..).zip(counts).find(|(_, count)| count.answered > 0).map(|(hop, _)| hop);
         let may_be_limit =
             |loss: &PathLoss| self.interval < REPLY_INTERVAL || first.is_some_and(|hop: u8| hop == loss.hop);
@@ -100,7 +89,7 @@ impl PathPlan {
     }
 
     /// Finds the address of the host. Ends soon after an interrupt.
-    fn resolve(&self, dialer: &Dialer) -> Result<ProbeTarget, LinkError> {
+    pub(super) fn resolve(&self, dialer: &Dialer) -> Result<ProbeTarget, LinkError> {
         let (sender, receiver) = mpsc::channel();
         let (plan, dialer_of_thread) = (self.clone(), dialer.clone());
         let lookup = move || {
@@ -266,7 +255,7 @@ fn describe(plan: &PathPlan, trace: &Trace, context: &RunContext) -> PathResult 
     path
 }
 
-fn path_of(trace: &Trace, plan: &PathPlan, samples: &[HopSample], count: u8) -> PathResult {
+pub(super) fn path_of(trace: &Trace, plan: &PathPlan, samples: &[HopSample], count: u8) -> PathResult {
     let ends: Vec<LastHop> = trace.ends.iter().flatten().copied().collect();
     let refused_by = ends.iter().find_map(|end| end.refused_by);
     let end = match () {
@@ -313,125 +302,4 @@ fn add_names(path: &mut PathResult, cancel: &AtomicBool) {
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }
     }
-}
-
-/// Probes of a path that go on while the cases of a run load it.
-#[derive(Debug)]
-pub struct PathBeside {
-    plan: PathPlan,
-    thread: ProbeThread,
-    began: Time,
-}
-
-impl PathBeside {
-    /// Begins to probe the idle path.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the host has no address, or if the probes cannot be sent.
-    pub fn start(plan: PathPlan, dialer: &Dialer) -> Result<PathBeside, LinkError> {
-        let target = plan.resolve(dialer)?;
-        let timeout = plan.timeout.max(LOADED_TIMEOUT);
-        let schedule = Schedule { rounds: None, timeout, ..plan.schedule() };
-        let thread = ProbeThread::start(target, schedule);
-        let thread = thread.map_err(|fault| LinkError::new(&plan.endpoint, fault))?;
-        Ok(PathBeside { plan, thread, began: dialer.now() })
-    }
-
-    /// Measures the idle path, lets `run` load it, and adds the path to the results.
-    pub fn run(self, context: &mut RunContext, run: impl FnOnce(&mut RunContext) -> Run) -> Run {
-        let idle_end = self.began + self.plan.interval * IDLE_ROUNDS;
-        while context.dialer.now() < idle_end && !context.is_interrupted() {
-            let soon = context.dialer.now() + Duration::from_millis(50);
-            context.dialer.clock.sleep_until(soon.min(idle_end));
-        }
-        let idle_end = context.dialer.now();
-        let (observer, clock) = (context.observer, context.dialer.clock.clone());
-        let watch = LoadWatch { observer, clock, begins: Mutex::default() };
-        let mut run = run(&mut context.observed_by(&watch));
-        let trace = self.thread.finish();
-        let begins = watch.begins.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for (index, case) in run.cases.iter_mut().enumerate() {
-            let load = begins.get(index).copied().flatten();
-            let load = load.map(|begin| (begin + FILL_TIME, begin + Duration::from_nanos(case.elapsed_ns)));
-            case.path = Some(path_under_load(&self.plan, &trace, idle_end, load, case));
-        }
-        run
-    }
-}
-
-/// Notes when the load of each case began.
-struct LoadWatch<'a> {
-    observer: &'a dyn Observer,
-    clock: Clock,
-    begins: Mutex<Vec<Option<Time>>>,
-}
-
-impl Observer for LoadWatch<'_> {
-    fn event(&self, event: &RunEvent) {
-        if let RunEvent::Progress { case, values, .. } = event {
-            // Events are late, never early.
-            let begin = Time(self.clock.now().0.saturating_sub(values.elapsed_ns));
-            let mut begins = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
-            let length = begins.len().max(case + 1);
-            begins.resize(length, None);
-            let known = begins[*case].unwrap_or(Time::NEVER);
-            begins[*case] = Some(known.min(begin));
-        }
-        self.observer.event(event);
-    }
-}
-
-/// The path of a case with its load from one time to another.
-fn path_under_load(
-    plan: &PathPlan,
-    trace: &Trace,
-    idle_end: Time,
-    load: Option<(Time, Time)>,
-    case: &CaseResult,
-) -> PathResult {
-    let all = samples_on_path(&trace.samples, &trace.ends);
-    let is_idle = |sample: &&HopSample| sample.sent < idle_end;
-    let is_loaded =
-        |sample: &&HopSample| load.is_some_and(|(from, to)| sample.sent >= from && sample.sent < to);
-    let idle: Vec<HopSample> = all.iter().filter(is_idle).copied().collect();
-    let loaded: Vec<HopSample> = all.iter().filter(is_loaded).copied().collect();
-    let count = hop_count(&all, &trace.ends);
-    let mut path = path_of(trace, plan, &idle, count);
-    let of_hop = |samples: &[HopSample], hop: u8| -> Vec<f64> {
-        let of_hop = samples.iter().filter(|sample| sample.hop == hop);
-        of_hop.filter_map(HopSample::round_trip).map(|time| time.as_nanos() as f64).collect()
-    };
-    let phases: Vec<HopPhases> = (1..=count)
-        .map(|hop| HopPhases { hop, idle: of_hop(&idle, hop), loaded: of_hop(&loaded, hop) })
-        .collect();
-    let is_behind_host = path.end == PathEnd::Reached && phases.last().is_some_and(HopPhases::is_usable);
-    let session = session_added_ns(case).map(|added| SessionGrowth { added, is_behind_host });
-    let located = locate_queue(&phases, session);
-    let mut counts = Vec::new();
-    for (hop, phases) in path.hops.iter_mut().zip(&phases) {
-        let of_hop = || loaded.iter().filter(|sample| sample.hop == hop.hop);
-        let count = HopCount::of(of_hop());
-        counts.push(count);
-        let growth = growth_at(&located.growths, hop.hop);
-        let added = || Some(median(&phases.loaded)? - median(&phases.idle)?);
-        hop.loaded = Some(LoadedHop {
-            sent: count.sent,
-            answered: count.answered,
-            latency_ns: times_of(of_hop()),
-            added_ns: growth.map(|growth| growth.added).or_else(added),
-            lasting_ns: growth.map(|growth| growth.lasting),
-        });
-    }
-    path.loss = plan.loss_in(&counts);
-    path.queue = Some(located.queue);
-    path
-}
-
-/// What the load adds to the round trips of a probe of its session.
-fn session_added_ns(case: &CaseResult) -> Option<f64> {
-    let p50 = |figures: &Option<Figures>| {
-        figures.as_ref()?.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
-    };
-    Some(p50(&case.under_load)? - p50(&case.idle)?)
 }

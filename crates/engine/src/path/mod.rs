@@ -2,10 +2,11 @@
 //!
 //! `prober` decides what is sent when, `hops` computes the figures of each hop, `queue` finds the hop behind which a load queues, and
 //! `mtu` searches the largest packet: state machines and pure functions without I/O. `socket` sends and receives, `drive`
-//! runs the machines over sockets, and `measure` makes the result: of a path alone, or beside the load of a run.
+//! runs the machines over sockets, `measure` makes the result of a path alone, and `beside` that of one beside the load of a run.
 //!
 //! Nothing needs privileges on Linux: routers' replies come from the error queue of the probe's own socket (`IP_RECVERR`).
 
+mod beside;
 mod drive;
 pub mod hops;
 mod measure;
@@ -14,5 +15,6 @@ pub mod prober;
 pub mod queue;
 mod socket;
 
-pub use measure::{PATH_WORKLOAD, PathBeside, PathPlan, REPLY_INTERVAL, UDP_PORT, measure_path};
+pub use beside::PathBeside;
+pub use measure::{PATH_WORKLOAD, PathPlan, REPLY_INTERVAL, UDP_PORT, measure_path};
 pub use socket::{QuotedNumber, kind_of_error, number_in_payload};
