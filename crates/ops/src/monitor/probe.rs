@@ -24,7 +24,7 @@ const MAX_LIMIT: Duration = Duration::from_secs(50);
 const RESPONSE_TIME: Duration = Duration::from_millis(500);
 
 /// What can be probed on request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProbeSettings {
     /// By name.
     pub modules: BTreeMap<String, ProbeModule>,
@@ -34,7 +34,7 @@ pub struct ProbeSettings {
 }
 
 /// What a probe measures: a case without its URL.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProbeModule {
     /// The scheme of its targets.
     pub scheme: String,
@@ -42,7 +42,7 @@ pub struct ProbeModule {
 }
 
 /// Targets that are allowed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AllowedTarget {
     /// Addresses, which are written as such.
     Addresses(AddressRange),

@@ -36,8 +36,8 @@ impl Config {
             ("actions", self.actions != before.actions),
             ("repeat", self.repeat != before.repeat),
             ("silences", self.silences != before.silences),
-            ("push", format!("{:?}", self.push) != format!("{:?}", before.push)),
-            ("probes on request", format!("{:?}", self.probe) != format!("{:?}", before.probe)),
+            ("push", self.push != before.push),
+            ("probes on request", self.probe != before.probe),
             ("store-size", self.max_store_bytes != before.max_store_bytes),
         ];
         changes.extend(

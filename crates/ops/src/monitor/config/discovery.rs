@@ -66,7 +66,7 @@ pub(super) fn targets(path: &Path, text: &str) -> Result<Vec<TargetGroup>, FileE
 fn from_yaml(text: &str) -> Result<Value, FileError> {
     let mut open: Vec<(Value, Option<String>)> = Vec::new();
     for event in Parser::new_from_str(text) {
-        let mut done = match event?.0 {
+        let done = match event?.0 {
             Event::Scalar(text, _, 0, None) => Value::String(text.into_owned()),
             Event::SequenceStart(0, None) if open.len() < MAX_DEPTH => {
                 open.push((Value::Array(Vec::new()), None));
@@ -89,7 +89,8 @@ fn from_yaml(text: &str) -> Result<Value, FileError> {
                 (None, Some(text)) => *key = Some(text.to_owned()),
                 (None, None) => return Err(FileError::Complex),
             },
-            Some(_) => done = Value::Null,
+            // Nothing else is open.
+            Some(_) => {}
         }
     }
     Ok(Value::Null)
