@@ -142,7 +142,9 @@ impl Server {
         let mut all = endpoints.to_vec();
         for endpoint in endpoints {
             let beside = service.extra_endpoints(endpoint);
-            all.extend(beside.map_err(|error| LinkError::new(endpoint, error.into()))?);
+            let beside = beside.map_err(|error| LinkError::new(endpoint, error.into()))?;
+            let is_named = |beside: &Endpoint| endpoints.iter().any(|named| has_same_port(named, beside));
+            all.extend(beside.into_iter().filter(|beside| !is_named(beside)));
         }
         let shared = ServerContext::new(service.as_ref(), (limits, rates), dialer);
         let shared = Arc::new(shared.map_err(|fault| LinkError::new(&all[0], fault))?);

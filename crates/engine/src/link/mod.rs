@@ -306,6 +306,15 @@ pub fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
     SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
 }
 
+/// Sends all bytes on a stream; each part may take the timeout.
+pub(crate) fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
+    let mut sent_bytes = 0;
+    while sent_bytes < words.len() {
+        sent_bytes += link.send(&words[sent_bytes..], timeout)?;
+    }
+    Ok(())
+}
+
 /// Whether the link preserves message boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::linkgauge::{self, GreetedConnection, try_times};
 use super::unknown_server::{NoReply, advice, advice_on_silence, describe_reply, protocols_of_port};
 use super::{CaseError, ConnectionCache, Protocol, ProtocolError, find_protocol};
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, send_all};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -131,10 +131,7 @@ fn probe(
     let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(hello.len()).max(hello.len())];
     for wait in try_times(caps, dialer.timeout) {
         *tried_at = dialer.now();
-        let mut sent = 0;
-        while sent < hello.len() {
-            sent += link.send(&hello[sent..], dialer.timeout)?;
-        }
+        send_all(link, hello, dialer.timeout)?;
         let until = dialer.now() + wait;
         while reply.len() < hello.len() {
             let left = until.since(dialer.now());

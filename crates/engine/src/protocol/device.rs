@@ -19,7 +19,7 @@ use super::{
     open_flows, random_bytes,
 };
 use crate::link::party::{Party, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing, Link, LinkError};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, Link, LinkError, send_all};
 use crate::workload::latency::Pinger;
 use crate::workload::throughput::Source;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
@@ -147,10 +147,7 @@ impl Asker<'_> {
         let is_stream = link.caps().framing == Framing::Stream;
         let tries = if is_stream { 1 } else { MAX_TRIES };
         for _ in 0..tries {
-            let mut sent = 0;
-            while sent < bytes {
-                sent += link.send(&request[sent..], self.timeout)?;
-            }
+            send_all(link, &request[..bytes], self.timeout)?;
             match self.receive(link, bytes, self.timeout / tries, &read) {
                 Err(Fault::TimedOut) => {}
                 result => return result,

@@ -19,7 +19,9 @@ use serde_json::{Map, Value};
 
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream, keep_alive, on_port};
+use crate::link::{
+    Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream, keep_alive, on_port, send_all,
+};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
 use data::entry::{Identification, MAX_HELLO_TRIES, StreamEntry};
@@ -355,15 +357,6 @@ impl TestStreams<'_> {
 
 fn congestion_control(link: &dyn Link) -> Option<String> {
     link.facts().get("congestion_control")?.as_str().map(str::to_owned)
-}
-
-/// Sends all bytes.
-fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
-    let mut sent_bytes = 0;
-    while sent_bytes < words.len() {
-        sent_bytes += link.send(&words[sent_bytes..], timeout)?;
-    }
-    Ok(())
 }
 
 /// Opens a stream of datagrams.

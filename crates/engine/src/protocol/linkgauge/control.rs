@@ -12,7 +12,7 @@ use super::wire::{
     self, FrameCodec, HANDSHAKE_BYTES, Hello, ServerPlan, SessionReply, SessionRequest, SessionWireError,
 };
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive};
+use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive, send_all};
 use crate::protocol::unknown_server::{NoReply, describe_reply};
 use crate::protocol::{ConnectContext, ProtocolError};
 use crate::workload::{Load, MovedBytes, ServerReport};
@@ -401,11 +401,7 @@ impl ControlConnection {
     pub(super) fn notify(&mut self, request: &SessionRequest) -> Result<(), Fault> {
         self.last_request += 1;
         let frame = self.frames.encode(self.last_request, request);
-        let mut sent = 0;
-        while sent < frame.len() {
-            sent += self.link.send(&frame[sent..], self.dialer.timeout)?;
-        }
-        Ok(())
+        send_all(self.link.as_mut(), &frame, self.dialer.timeout)
     }
 }
 

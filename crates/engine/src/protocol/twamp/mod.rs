@@ -11,7 +11,7 @@ use super::stamp::{self, StampVariant};
 use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, Shorthand,
 };
-use crate::link::{Caps, Dialer, Fault, Link, LinkError, companion_stream, keep_alive};
+use crate::link::{Caps, Dialer, Fault, Link, LinkError, companion_stream, keep_alive, send_all};
 use crate::workload::{FlowResult, ServerReport};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -164,12 +164,7 @@ impl Control {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<(), ProtocolError> {
-        let mut sent = 0;
-        while sent < message.len() {
-            sent +=
-                self.link.send(&message[sent..], self.dialer.timeout).map_err(|fault| self.error(fault))?;
-        }
-        Ok(())
+        send_all(self.link.as_mut(), message, self.dialer.timeout).map_err(|fault| self.error(fault))
     }
 
     /// A message of the server.

@@ -8,15 +8,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::DEFAULT_PORT;
 use super::wire::{self, Accept, AcceptSession, ControlCommand, TestSessionRequest};
-use super::{DEFAULT_PORT, PROTOCOL};
 use crate::link::party::{ClientTrust, Party, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, companion_datagrams, companion_stream};
 use crate::protocol::stamp::time::{NtpTime, WallClock};
 use crate::protocol::stamp::{StampVariant, new_reflector};
 use crate::protocol::{ServerConfig, Service, random_bytes};
 use linkgauge_model::clock::{Clock, Time};
-use linkgauge_model::endpoint::Endpoint;
+use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
 /// Sessions of a control connection at most.
 const MAX_SESSIONS: u32 = 64;
@@ -87,12 +87,15 @@ impl Service for TwampService {
         }))
     }
 
-    fn missing_listener(&self, endpoints: &[Endpoint]) -> Option<String> {
-        let first = endpoints.first()?;
-        let mut schemes = PROTOCOL.default_ports.iter().map(|(scheme, _)| *scheme);
-        let missing = schemes.find(|scheme| endpoints.iter().all(|endpoint| endpoint.scheme() != *scheme))?;
-        let missing = first.as_str().replacen(first.scheme(), missing, 1);
-        Some(format!("Each test fails: it needs {missing} as well."))
+    /// Control connections and test packets have the same port.
+    fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
+        let beside = companion_stream(endpoint).or_else(|_| companion_datagrams(endpoint));
+        let wanted = "tcp://HOST or udp://HOST, with a port other than 0";
+        let has_port = !matches!(endpoint.host_port(), Ok((_, Some(0))));
+        match beside {
+            Ok(beside) if has_port => Ok(vec![beside]),
+            _ => Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted }),
+        }
     }
 
     fn connection_bytes(&self, caps: &Caps) -> usize {
