@@ -66,6 +66,9 @@ fn remove(path: &Path) -> std::io::Result<()> {
 }
 
 pub fn restore(flags: RestoreFlags) -> Result<Status> {
+    if !flags.file.exists() {
+        bail!("{}: there is no such file: name one that 'linkgauge backup' wrote", flags.file.display());
+    }
     let added = flags.store.create()?.restore(&flags.file)?;
     print_message(format_args!("added from {}: {}", flags.file.display(), describe(added)));
     Ok(Status::Complete)

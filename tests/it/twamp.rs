@@ -93,7 +93,7 @@ fn servers_that_do_not_follow_it_get_one_line() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("twamp://{}", listener.local_addr().unwrap());
         let server = thread::spawn(move || dialogue(&mut listener.accept().unwrap().0));
-        let ended = run(&["latency", &url, "--count", "3", "--timeout", "300ms"]);
+        let ended = run(&["latency", &url, "--count", "3", "--timeout", "5s"]);
         server.join().unwrap();
         assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{text}: {}", ended.stderr);
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);

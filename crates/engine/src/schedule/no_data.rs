@@ -114,7 +114,7 @@ fn describe_empty_direction(case: &ReadyCase, figures: &Figures) -> Option<Strin
         (false, false) => return None,
     };
     let endpoint = &case.endpoints[0];
-    Some(format!("{endpoint}: nothing arrived of the {name}: measure it alone, with -d {name}, to see why"))
+    Some(format!("{endpoint}: no data of the {name} arrived: measure it alone, with -d {name}, to see why"))
 }
 
 fn describe_missing_rate(case: &ReadyCase) -> String {

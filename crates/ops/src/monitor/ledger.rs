@@ -529,9 +529,10 @@ impl<'a> Ledger<'a> {
         self.judge_test(watch, &run);
     }
 
-    /// Writes the windows to the store, and removes old ones. Windows that cannot be written wait for the next time.
+    /// Writes the windows to the store, and removes old ones. Windows that cannot be written wait for the next time. Without links, as with
+    /// probes on request alone, a store need not even have tables for them.
     pub fn flush(&mut self, now: Timestamp) {
-        let Some(store) = &mut self.store else {
+        let Some(store) = self.store.as_mut().filter(|_| !self.states.is_empty()) else {
             self.pending.clear();
             return;
         };

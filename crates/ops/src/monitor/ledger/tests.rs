@@ -153,6 +153,17 @@ fn a_store_that_cannot_be_written_loses_nothing() {
 }
 
 #[test]
+fn a_monitor_of_probes_on_request_needs_nothing_in_its_store() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Store::open(&place.path().join("runs.sqlite")).unwrap();
+    let text = "[probe]\nallow = [\"192.0.2.0/24\"]\n[module.icmp]\nscheme = \"icmp\"";
+    let (config, events) = (Config::from_toml(text).unwrap(), Events::default());
+    let mut ledger = Ledger::new(&config, Vec::new(), Some(store), &events).unwrap();
+    ledger.flush(Timestamp::from_second(7200).unwrap());
+    assert_eq!(events.take(), []);
+}
+
+#[test]
 fn an_alarm_ends_also_after_a_restart() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("runs.sqlite");
