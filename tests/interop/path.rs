@@ -24,6 +24,10 @@ fn addresses(path: &Value) -> Vec<String> {
 #[test]
 fn hops_are_those_of_traceroute_and_mtr() {
     let lab = Lab::start(&["--routers", "4", "--silent", "2"]);
+    // The probes of the judges must not use up the replies of the host.
+    let limits = "/proc/sys/net/ipv4/icmp_ratelimit /proc/sys/net/ipv6/icmp/ratelimit";
+    let set = Lab::on(&lab.server, &format!("for limit in {limits}; do echo 0 > $limit; cat $limit; done"));
+    assert_eq!(set, "0\n0\n");
     for host in ["10.77.5.2", "fd77:5::2"] {
         let traced = Lab::on(&lab.client, &format!("traceroute -n -q 1 -w 2 {host}"));
         let traced: Vec<String> = traced
