@@ -25,10 +25,15 @@ pub(crate) fn one_way_sentence(case: &CaseResult) -> Option<String> {
         _ => String::new(),
     };
     let source = common_time_source(case, ways).map_or(String::new(), |source| format!(" (by {source})"));
+    // Both times of its clock were the same.
+    let server = match ways.turnaround_ns.percentile("p50") {
+        Some(0) => "less than a step of its clock at p50".to_owned(),
+        _ => of(&ways.turnaround_ns, "p50"),
+    };
     Some(format!(
         "of the round trip the server took {} and the network {}. Above the shortest, the forward delay was {}, the \
          reverse delay {}. One way at p50: forward {}, reverse {}{source}.{lost}",
-        of(&ways.turnaround_ns, "p50"),
+        server,
         of(&ways.path_ns, "p50"),
         of(&ways.forward_variation_ns, "p99"),
         of(&ways.reverse_variation_ns, "p99"),
@@ -83,6 +88,19 @@ pub(crate) fn stages_sentence(case: &CaseResult) -> Option<String> {
 mod tests {
     use super::*;
     use crate::report::sample_runs;
+
+    #[test]
+    fn a_server_that_is_faster_than_its_clock_takes_no_time_of_zero() {
+        let mut case = sample_runs::one_way_delays().cases.remove(0);
+        let ways = case.figures.one_way.as_mut().unwrap();
+        ways.turnaround_ns.percentiles.insert("p50".to_owned(), Some(0));
+        let sentence = one_way_sentence(&case).unwrap();
+        assert!(
+            sentence
+                .starts_with("of the round trip the server took less than a step of its clock at p50 and"),
+            "{sentence}"
+        );
+    }
 
     #[test]
     fn one_way_delays_are_described() {
