@@ -88,7 +88,10 @@ fn wrong_requests_for_windows_say_what_to_type() {
     for (arguments, why) in [
         (&["windows", "--length", "5min"][..], "windows have 1min, 10min or 1h"),
         (&["windows", "nowhere"], "no link of this name"),
-        (&["restore", "/nowhere/x"], "/nowhere/x: no run was saved yet"),
+        (
+            &["restore", "/nowhere/x"],
+            "/nowhere/x: there is no such file: name one that 'linkgauge backup' wrote",
+        ),
         (&["backup", "/nowhere/x"], "/nowhere/x.part: the backup cannot be written"),
     ] {
         let ended = with_store(&store, arguments);

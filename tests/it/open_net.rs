@@ -323,7 +323,6 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
             ("chargen", true),
             ("stamp", true),
             ("twamp-light", true),
-            ("twamp", false),
             ("irtt", true),
             ("sockperf", true),
             ("iperf3", false),
