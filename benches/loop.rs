@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, StepMode, StepOutcome, perform_step};
-use linkgauge::link::{Caps, Dialer, Link, endpoint_caps};
+use linkgauge::link::{Caps, Link};
 use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::echo_reflector;
 use linkgauge::protocol::linkgauge::wire::{self, FlowKind, ServerPlan, SessionRequest};
@@ -55,7 +56,7 @@ fn recorder_reply(bencher: Bencher, times: RecordedTimes) {
 /// A latency case on `mem://` without an end.
 fn endless(message_bytes: u32) -> (Endpoint, Load, Caps) {
     let endpoint: Endpoint = "mem://bench".parse().expect("an endpoint");
-    let caps = endpoint_caps(&endpoint).expect("mem is a transport");
+    let caps = Registry::standard().caps(&endpoint).expect("mem is a transport");
     (endpoint, Load { timeout: Duration::from_secs(1), ..Load::endless(message_bytes) }, caps)
 }
 
@@ -70,7 +71,7 @@ struct RoundTrip {
 impl RoundTrip {
     fn new(clock: Clock, message_bytes: u32) -> RoundTrip {
         let (endpoint, load, caps) = endless(message_bytes);
-        let dialer = Dialer::new(clock.clone());
+        let dialer = Registry::standard().dialer(clock.clone());
         let server = caps.clone();
         let hosting =
             move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&server, Duration::from_secs(60))) };

@@ -9,10 +9,10 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{LiveOptions, explain_live};
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
-use linkgauge::link::Dialer;
 use serde_json::json;
 
 const US: Duration = Duration::from_micros(1);
@@ -237,7 +237,7 @@ fn plants() -> Vec<(&'static str, Plant)> {
 /// One run as a JSON document.
 fn explain(kind: &str, plant: &Plant, run: u64) -> serde_json::Value {
     let url = format!("{}&seed={}", plant.url, 1_000_003 * (run + 1));
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let listen = vec!["mem://plant".parse().expect("an endpoint")];
     let options = TroubleOptions { listen, faults: plant.faults, seed: run, ..TroubleOptions::default() };
     let server = TroubledServer::start(&options, dialer.clone()).expect("the plant starts");

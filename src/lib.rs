@@ -20,7 +20,7 @@
 //! The program is a thin layer over this library. It checks a plan, runs it, and reports the resulting document.
 //!
 //! ```
-//! use linkgauge::{plan::Plan, schedule};
+//! use linkgauge::{Registry, plan::Plan, schedule};
 //!
 //! let plan = Plan::from_toml(r#"
 //!     repeat = 6
@@ -30,7 +30,7 @@
 //!     rate = "100/s"
 //!     time = "10s"
 //! "#)?;
-//! let plan = schedule::check(plan)?;
+//! let plan = schedule::check(plan, Registry::standard())?;
 //! assert_eq!(plan.cases().map(|case| case.load.message_bytes).collect::<Vec<_>>(), [1]);
 //! assert_eq!(schedule::estimate_duration(&plan).map(|time| time.as_secs()), Some(60));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,9 +47,9 @@ pub use linkgauge_model::{endpoint, metric, plan, run, units, verdict};
 // For the program, the tests and the benches.
 #[cfg(feature = "full")]
 #[doc(hidden)]
-pub use linkgauge_analysis::{explain, import, report};
+pub use linkgauge_analysis::{explain, import, lists, report};
 #[doc(hidden)]
-pub use linkgauge_engine::{host, link, path, protocol, workload};
+pub use linkgauge_engine::{host, link, path, protocol, transport, workload};
 #[cfg(feature = "fleet")]
 #[doc(hidden)]
 pub use linkgauge_fleet as fleet;
@@ -72,5 +72,6 @@ pub use linkgauge_studies::{study, twin};
 #[doc(hidden)]
 pub use linkgauge_system as system;
 
+pub use linkgauge_engine::Registry;
 pub use schedule::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use serve::{ServeError, Server, ServerBuilder};

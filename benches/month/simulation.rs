@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::link::party::{Party, Step, Tuning};
-use linkgauge::link::{Batch, Dialer, Fault, Listener, endpoint_caps};
+use linkgauge::link::{Batch, Dialer, Fault, Listener};
 use linkgauge::monitor::{
     Alert, Calendar, Config, Ledger, MonitorEvent, MonitorObserver, Transition, USUAL_SHIFT_DELAY, Watcher,
 };
@@ -222,7 +223,7 @@ fn config(rate: f64) -> Config {
 /// Watches the link for this time, with this number of probes per second. The store is written each minute, in this folder.
 pub fn simulate(plants: &[Plant], length: Duration, rate: f64, seed: u64, folder: &Path) -> Outcome {
     let config = config(rate);
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let start = Timestamp::from_second(1_800_000_000).expect("a date");
     let calendar = Calendar::new(dialer.clock.clone(), start);
     let log = Log { clock: dialer.clock.clone(), found: Mutex::default(), clock_events: Mutex::default() };
@@ -277,7 +278,8 @@ fn kills(plants: &[Plant]) -> Vec<(Duration, Duration)> {
 fn serve(dialer: &Dialer, world: World, seed: u64) -> Box<dyn Listener> {
     let endpoint = LINK.parse().expect("an endpoint");
     let mut listener = dialer.listen(&endpoint).expect("it listens");
-    let room = endpoint_caps(&endpoint).expect("the link is known").max_message_bytes.unwrap_or(65_536);
+    let room =
+        Registry::standard().caps(&endpoint).expect("the link is known").max_message_bytes.unwrap_or(65_536);
     let (world, next_seed) = (Arc::new(world), AtomicU64::new(seed << 32));
     let new_party = move |_: &str| -> Box<dyn Party> {
         let random = SplitMix64::new(next_seed.fetch_add(1, Relaxed));

@@ -40,23 +40,18 @@ pub use servers::{linx_bmark, memory, session_server};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Time;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, DeclaredFacts, ModelInput};
 use linkgauge::host::radio::nl80211;
 use linkgauge::import::{self, ImportOptions, TimeUnit};
-use linkgauge::link::linx::ConnectionRole;
-use linkgauge::link::linx::ethernet_cm::connection as ethernet;
-use linkgauge::link::linx::node::Node;
-use linkgauge::link::linx::rlnh::RlnhMessage;
-use linkgauge::link::linx::tcp_cm::{self, ControlOutcome, FrameKind, TcpConnection};
 use linkgauge::link::party::{Party, Step};
-use linkgauge::link::rfc2217::PortServer;
-use linkgauge::link::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch};
 use linkgauge::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
-use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
+use linkgauge::link::{Caps, Fault, Framing};
+use linkgauge::lists::{MODELS, REPORT_FORMATS, import_format};
 use linkgauge::plan;
 use linkgauge::protocol::ask::reply_scanner::{
     LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult,
@@ -76,11 +71,19 @@ use linkgauge::protocol::stamp::packet::{
 };
 use linkgauge::protocol::stamp::tlv;
 use linkgauge::protocol::tipc_bench::message::{BenchCommand, BenchReply};
-use linkgauge::protocol::{ServerConfig, ServerLimits, Service, find_protocol};
-use linkgauge::report::{self, FORMATS, ReportOptions};
+use linkgauge::protocol::{ServerConfig, ServerLimits, Service};
+use linkgauge::report::{self, ReportOptions};
 use linkgauge::run::Run;
 use linkgauge::schedule;
 use linkgauge::system::{IpFamily, TcpInfo};
+use linkgauge::transport::linx::ConnectionRole;
+use linkgauge::transport::linx::ethernet_cm::connection as ethernet;
+use linkgauge::transport::linx::node::Node;
+use linkgauge::transport::linx::rlnh::RlnhMessage;
+use linkgauge::transport::linx::tcp_cm::{self, ControlOutcome, FrameKind, TcpConnection};
+use linkgauge::transport::rfc2217::PortServer;
+use linkgauge::transport::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch};
+use linkgauge::transport::{bluetooth::hci, bluez, icmp, tipc};
 use linkgauge::workload::throughput::header::HeaderCodec;
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -90,7 +93,7 @@ pub fn endpoint(data: &[u8]) {
     assert_eq!(endpoint.to_string().parse::<Endpoint>().as_ref(), Ok(&endpoint));
     // A bare host or device gets its scheme.
     assert!(!text.contains("://") || endpoint.to_string() == text);
-    let _ = (endpoint.host_port(), link::endpoint_caps(&endpoint));
+    let _ = (endpoint.host_port(), Registry::standard().caps(&endpoint));
     if let Ok(next) = endpoint.with_number_offset(3) {
         assert_eq!(next.scheme(), endpoint.scheme());
         assert!(next.options().eq(endpoint.options()), "{endpoint} {next}");
@@ -105,7 +108,7 @@ pub fn plan(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Ok(plan) = plan::Plan::from_toml(text) {
         assert!(!plan.cases.is_empty());
-        let _ = schedule::check(plan).map(|plan| schedule::estimate_duration(&plan));
+        let _ = schedule::check(plan, Registry::standard()).map(|plan| schedule::estimate_duration(&plan));
     }
 }
 
@@ -166,7 +169,8 @@ pub fn tipc_bench(data: &[u8]) {
 /// The server side of a protocol, without a token.
 fn server(name: &str, limits: ServerLimits) -> Arc<dyn Service> {
     let facts = ServerConfig { limits, secret: [7; 32], ..ServerConfig::default() };
-    let serve = find_protocol(name).and_then(|peer| peer.serve).expect("this peer can be served");
+    let serve =
+        Registry::standard().protocol(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
 }
 
@@ -479,11 +483,11 @@ pub fn run_document(data: &[u8]) {
     for case in &run.cases {
         let _ = report::decode_figures_histogram(&case.figures);
     }
-    for format in FORMATS {
+    for format in REPORT_FORMATS {
         let written = (format.write)(&run, &ReportOptions::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
     }
-    if let Ok(findings) = explain::explain(&ModelInput::Run(&run), &DeclaredFacts::default()) {
+    if let Ok(findings) = explain::explain(MODELS, &ModelInput::Run(&run), &DeclaredFacts::default()) {
         assert!(report::write_findings(&findings, &ReportOptions::default(), &mut std::io::sink()).is_ok());
     }
 }
@@ -558,8 +562,10 @@ pub fn reflectors(data: &[u8]) {
         for (token, caps) in [(None, &messages), (Some("fuzz".to_owned()), &messages), (None, &Caps::STREAM)]
         {
             let facts = ServerConfig { token, ..ServerConfig::default() };
-            let service =
-                find_protocol(name).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
+            let service = Registry::standard()
+                .protocol(name)
+                .and_then(|peer| peer.serve)
+                .expect("it can be served")(&Arc::new(facts));
             let mut reply = Vec::new();
             service.admit_sender(input, "192.0.2.1:40000", &mut reply);
             let most = input.len() + service.max_reply_growth_bytes();
@@ -591,7 +597,7 @@ fn test_packets(input: &[u8], key: Option<&HmacKey>) {
 /// report can be written.
 pub fn import(data: &[u8]) {
     let Some(end) = data.iter().position(|&byte| byte == b'\n') else { return };
-    let Some(format) = str::from_utf8(&data[..end]).ok().and_then(import::import_format) else { return };
+    let Some(format) = str::from_utf8(&data[..end]).ok().and_then(import_format) else { return };
     let about = ImportOptions {
         file_name: "file".to_owned(),
         unit: Some(TimeUnit::Milliseconds),
@@ -601,7 +607,7 @@ pub fn import(data: &[u8]) {
     };
     let Ok(run) = import::read(format, &mut &data[end + 1..], &about) else { return };
     let mut json = Vec::new();
-    for format in FORMATS {
+    for format in REPORT_FORMATS {
         (format.write)(&run, &ReportOptions::default(), &mut json).expect("memory takes everything");
         if format.name == "json" {
             let text = str::from_utf8(&json).expect("JSON is text");

@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge::report::{RunGroup, printable};
 use linkgauge::run::Run;
 use linkgauge::schedule;
 use linkgauge::verdict::Pairing;
 
-use super::Status;
 use super::compare::{CompareFlags, ComparisonFormat};
 use super::help::{OUTPUT, TARGET};
 use super::input::read_text;
 use super::ip::IpFlags;
 use super::measure::{MeasuredRun, PlanFlags, in_file, measure, run_status};
 use super::output::{RunText, check_file_writable, finish_all, print_error};
+use super::status::Status;
 
 /// Run two plans alternately and compare them
 ///
@@ -52,7 +52,7 @@ pub struct Flags {
 }
 
 fn workload_values() -> clap::builder::PossibleValuesParser {
-    linkgauge::workload::WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().into()
+    Registry::standard().workloads.iter().map(|workload| workload.name).collect::<Vec<_>>().into()
 }
 
 /// More than a verdict requires: the smallest possible p is 1 in 500.
@@ -66,11 +66,13 @@ pub fn run(flags: Flags) -> Result<Status> {
     let (a, b) = (load_plan(&flags.a, &flags)?, load_plan(&flags.b, &flags)?);
     let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(DEFAULT_REPETITIONS));
     // A case without a size may become several.
-    let count = schedule::check(a.clone())?.cases().len();
+    let count = schedule::check(a.clone(), Registry::standard())?.cases().len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
-    let plan = schedule::check(Plan { keep_going, ..Plan::new(cases)?.repeated(repeat)? })?;
-    let MeasuredRun { run, events } = measure(&plan, &flags.plan, Dialer::new(Clock::System))?;
+    let plan =
+        schedule::check(Plan { keep_going, ..Plan::new(cases)?.repeated(repeat)? }, Registry::standard())?;
+    let MeasuredRun { run, events } =
+        measure(&plan, &flags.plan, Registry::standard().dialer(Clock::System))?;
     let ended = run_status(&run);
     let written = flags.plan.output.write(&run, RunText::Omitted);
     let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];
@@ -128,7 +130,7 @@ fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
     }
     let text = read_text(Path::new(named), "the plan")?;
     let plan = Plan::from_toml(&text).with_context(|| named.to_owned())?;
-    schedule::check(plan.clone()).map_err(|error| in_file(error, &named, &text))?;
+    schedule::check(plan.clone(), Registry::standard()).map_err(|error| in_file(error, &named, &text))?;
     Ok(plan)
 }
 

@@ -9,14 +9,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::{Dialer, REPORT_TIME};
 use linkgauge::mesh::{AddressRange, AgentLimits, run_agent};
 use linkgauge::units::{BitRate, Bytes, Span};
 
-use super::Status;
 use super::help::{LIMITS, SERVER, TARGET};
+use super::status::Status;
 
 /// Measure other hosts for 'linkgauge mesh', which starts it, or for 'linkgauge fleet'
 ///
@@ -80,7 +81,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         #[cfg(feature = "fleet")]
         return hub::run(flags.hub);
         #[cfg(not(feature = "fleet"))]
-        anyhow::bail!("{}", super::WITHOUT_FLEET);
+        anyhow::bail!("{}", super::status::WITHOUT_FLEET);
     }
     let limits = AgentLimits {
         time: flags.max_time.0,
@@ -91,7 +92,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         port: flags.port,
     };
     let output: Box<dyn Write + Send> = Box::new(io::stdout());
-    let dialer = Dialer { report_time: REPORT_TIME, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { report_time: REPORT_TIME, ..Registry::standard().dialer(Clock::System) };
     run_agent(&mut io::stdin().lock(), output, limits, &dialer, host::facts())?;
     Ok(Status::Complete)
 }

@@ -8,8 +8,8 @@ use linkgauge::store::StoreContents;
 use linkgauge::system::create_private_file;
 use linkgauge::units::format_plural;
 
-use super::Status;
 use super::output::print_message;
+use super::status::Status;
 use super::store::StoreFlags;
 
 /// Copy the whole store to a file: runs, tags, windows and incidents, also while a monitor runs

@@ -10,9 +10,9 @@ use linkgauge::report::{self, RunGroup};
 use linkgauge::units::parse_share;
 use linkgauge::verdict::{self, CompareOptions, Pairing, Verdict};
 
-use super::Status;
 use super::help::OUTPUT;
 use super::output::{finish_all, is_dash, print_data, print_json, print_text, terminal_options, write_file};
+use super::status::Status;
 use super::store::{RUN_HELP, StoreFlags, load_runs};
 
 /// Compare two runs, or two sets of runs: worse, better, unchanged, or not decidable

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Command};
 
-use super::Status;
 use super::output::print_data;
+use super::status::Status;
 
 /// Print shell completions
 #[derive(Args)]

@@ -5,9 +5,9 @@ use clap::{Args, Command};
 use linkgauge::plan::CaseSpec;
 use linkgauge::units::{MessageRate, RateTarget};
 
-use super::Status;
 use super::help::{TRAFFIC, change_arguments};
 use super::measure::{Aims, CaseFlags, run_spec, with_protocols};
+use super::status::Status;
 
 /// Measure how long connections take to open, and how many open in a second
 ///

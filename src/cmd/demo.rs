@@ -10,23 +10,24 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::host::check::{self, CheckVerdict};
 use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions, generate_content};
 use linkgauge::lab::{RunningStandIn, STAND_INS};
-use linkgauge::link::{Dialer, TRANSPORTS};
-use linkgauge::protocol::{self, ServerConfig};
+use linkgauge::link::Dialer;
+use linkgauge::protocol::ServerConfig;
 use linkgauge::run::{Warning, WarningCode};
 use linkgauge::schedule;
 use linkgauge::serve::Server;
 
-use super::Status;
 use super::help::DURATION;
 use super::measure::{MeasuredRun, PlanFlags, ended_before_result, measure, run_status};
 use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message};
 use super::signals::interrupt_flag;
+use super::status::Status;
 use super::store::SaveFlags;
 use directory::TemporaryDirectory;
 
@@ -56,7 +57,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     // Before the temporary directory is created, so that Ctrl-C removes it.
     interrupt_flag()?;
     let directory = TemporaryDirectory::create()?;
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let mut found = probe_transports(&directory, &dialer);
     let server = start_server(&found.loopback_urls, &dialer)?;
     let stand_ins = found.start_stand_ins();
@@ -66,11 +67,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     let logger = found.start_logger();
     let mut plan = plan::build_plan(title(), &links, pace, &cpus)?;
     // Without the downloads, which take almost no time here.
-    let time = plan::estimate_duration(&schedule::check(plan.clone())?);
+    let time = plan::estimate_duration(&schedule::check(plan.clone(), Registry::standard())?);
     for endpoint in logger.iter().flat_map(Logger::endpoints) {
         plan.cases.extend(plan::download_cases(endpoint)?);
     }
-    let plan = schedule::check(plan)?;
+    let plan = schedule::check(plan, Registry::standard())?;
     if messages == Messages::All {
         load_warning().into_iter().for_each(print_message);
         print_message(format_args!(
@@ -132,7 +133,7 @@ struct HostLinks {
 /// Listens at every endpoint of every transport once.
 fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLinks {
     let mut found = HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new() };
-    for transport in TRANSPORTS {
+    for transport in Registry::standard().transports {
         if let Err(unavailable) = (transport.available)() {
             let what = format!("{}: {}: {}", transport.scheme, transport.summary, unavailable.reason);
             found.unavailable.push(unavailable_warning(what, unavailable.remedy));
@@ -220,7 +221,8 @@ impl HostLinks {
 
 /// One server for all endpoints.
 fn start_server(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
-    let service = protocol::find_protocol("linkgauge")
+    let service = Registry::standard()
+        .protocol("linkgauge")
         .and_then(|peer| peer.serve)
         .context("the linkgauge protocol can be served")?;
     let facts = ServerConfig { environment: host::facts(), ..ServerConfig::default() };

@@ -16,10 +16,10 @@ use linkgauge::explain::live::{DeviceChanger, LiveError};
 use linkgauge::link::device_settings::{self, ChangeJournal, DeviceSetting, RestoreDuty, RestoreFolder};
 use linkgauge::units::Span;
 
-use super::Status;
 use super::help::ADVANCED;
 use super::output::print_message;
 use super::signals::protected_interrupt_flag;
+use super::status::Status;
 use super::store::data_folder;
 
 /// Flags of commands that may change settings of the devices that they measure.

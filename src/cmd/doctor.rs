@@ -11,19 +11,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::host::check::{self, Check, CheckVerdict};
 use linkgauge::host::serial;
-use linkgauge::link::{self, TRANSPORTS, Transport};
+use linkgauge::link::Transport;
 use linkgauge::report::escape_json;
 use linkgauge::units::format_plural;
 use serde::Serialize;
 
-use super::Status;
 use super::help::OUTPUT;
 use super::output::{
     finish_all, is_dash, print_json, print_message, print_text, terminal_options, write_file,
 };
 use super::signals::interrupt_flag;
+use super::status::Status;
 use overhead::MeasurementOverhead;
 
 /// Check whether this host can measure well
@@ -90,8 +91,8 @@ fn write_json(findings: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
 
 fn examine_host() -> DoctorReport {
     let mut checks = check::run_checks();
-    checks.push(check::interrupt_coalescing(&link::all_interface_facts()));
-    let transports = TRANSPORTS.iter().map(|transport| {
+    checks.push(check::interrupt_coalescing(&linkgauge::transport::internet::all_interface_facts()));
+    let transports = Registry::standard().transports.iter().map(|transport| {
         let missing = (transport.available)();
         let available = missing.is_ok();
         let limit = missing.err().or_else(transport.limitation);
@@ -121,7 +122,7 @@ fn examine_host() -> DoctorReport {
 }
 
 fn shares_threads(transport: &Transport) -> bool {
-    let caps = transport.example.parse().ok().and_then(|example| link::endpoint_caps(&example).ok());
+    let caps = transport.example.parse().ok().and_then(|example| Registry::standard().caps(&example).ok());
     caps.is_some_and(|caps| caps.descriptor.can_share_thread())
 }
 

@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args};
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany};
-use linkgauge::protocol::{PROTOCOLS, Protocol};
+use linkgauge::protocol::Protocol;
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{self, CheckedPlan};
 use linkgauge::units::{Bytes, Span};
 use linkgauge::workload::download::WHOLE_FACT;
 
 use self::writer::DownloadWriter;
-use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET, TRAFFIC};
 use super::ip::IpFlags;
 use super::measure::{
     MeasuredRun, PlanFlags, measure, measure_with_content, one_or_many, report_and_save, run_status,
 };
 use super::output::{Messages, RunText, finish_all, is_dash};
+use super::status::Status;
 
 /// Download a file or a table from a data logger, and measure it
 ///
@@ -131,9 +131,8 @@ fn table_format_values() -> clap::builder::PossibleValuesParser {
 }
 
 fn protocol_values() -> clap::builder::PossibleValuesParser {
-    let serves = |protocol: &&Protocol| protocol.supports(WORKLOAD_NAME);
     let value = |protocol: &Protocol| PossibleValue::new(protocol.name).help(protocol.summary);
-    PROTOCOLS.iter().filter(serves).map(value).collect::<Vec<_>>().into()
+    Registry::standard().protocols_with(WORKLOAD_NAME).map(value).collect::<Vec<_>>().into()
 }
 
 const WORKLOAD_NAME: &str = "download";
@@ -221,7 +220,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let place = flags.output_path(cases.len() * repeat as usize)?;
     let plan = flags.plan.plan_of(cases, repeat)?;
     // Checked first, so that an invalid plan creates no file.
-    let plan = schedule::check(plan)?;
+    let plan = schedule::check(plan, Registry::standard())?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
     if on_stdout && io::stdout().is_terminal() {
         bail!(
@@ -232,7 +231,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.plan.save.check()?;
     let (MeasuredRun { run, events }, kept) = match place {
         Some(place) => download_to_file(&plan, &flags.plan, &place, flags.file.is_some())?,
-        None => (measure(&plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
+        None => (measure(&plan, &flags.plan, Registry::standard().dialer(Clock::System))?, Ok(())),
     };
     let text = RunText::printed_if(!on_stdout && !flags.plan.events_on_stdout());
     let written = report_and_save(&run, &flags.plan, text);
@@ -252,7 +251,8 @@ fn download_to_file(
     if flags.output.messages() == Messages::All {
         keeper.print_resumption(partial.as_ref());
     }
-    let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content), partial);
+    let measured =
+        measure_with_content(plan, flags, Registry::standard().dialer(Clock::System), Some(content), partial);
     let cut = |case: &CaseResult| case.effective.get(WHOLE_FACT).is_some_and(|whole| whole == false);
     let is_whole = |run: &Run| run.is_complete() && !run.cases.iter().any(cut);
     let whole = measured.as_ref().is_ok_and(|measured| is_whole(&measured.run));

@@ -9,15 +9,16 @@ use clap::Args;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::mesh::explain_pair;
 use linkgauge::explain::{self, DeclaredFacts, Finding, ModelInput, mechanisms};
+use linkgauge::lists::MODELS;
 use linkgauge::report::{self, Detail, ReportOptions};
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::study::{STUDIES, Study};
 use linkgauge::twin;
 use linkgauge::units;
 
-use super::Status;
 use super::help::{OUTPUT, TARGET};
 use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
+use super::status::Status;
 use super::store::{StoreFlags, is_saved, load_runs, names_a_file, names_a_saved_run};
 
 mod live;
@@ -76,7 +77,7 @@ fn parse_line_bps(text: &str) -> Result<f64> {
 }
 
 fn models_help() -> String {
-    let lines = explain::MODELS.iter().map(|model| format!("\n  {:<10}  {}", model.name, model.summary));
+    let lines = MODELS.iter().map(|model| format!("\n  {:<10}  {}", model.name, model.summary));
     format!("Models:{}", lines.collect::<String>())
 }
 
@@ -175,7 +176,7 @@ fn is_explainable(case: &CaseResult) -> bool {
 
 /// The findings, or one line with the missing data.
 fn explain_input(of: &str, input: &ModelInput, declared: &DeclaredFacts) -> Result<Vec<Finding>> {
-    explain::explain(input, declared).or_else(|silent| {
+    explain::explain(MODELS, input, declared).or_else(|silent| {
         let why: Vec<String> = silent.iter().map(|(model, why)| format!("{model}: {why}")).collect();
         let why = why.join("; ");
         match input {

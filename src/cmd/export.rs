@@ -11,8 +11,8 @@ use linkgauge::run::{Run, is_valid_id};
 use linkgauge::store::Filter;
 use linkgauge::units::format_plural;
 
-use super::Status;
 use super::output::{finish_all, print_message};
+use super::status::Status;
 use super::store::{RUN_HELP, StoreFlags, load_runs, read_document};
 
 /// Write saved runs to files, one document each
@@ -73,7 +73,7 @@ fn write_run(run: &Run, directory: &Path) -> Result<()> {
         }
         file => file.with_context(|| format!("{name}: cannot be written"))?,
     };
-    let json = report::report_format("json").context("no JSON format")?;
+    let json = linkgauge::lists::report_format("json").context("no JSON format")?;
     let written = (json.write)(run, &ReportOptions::default(), &mut file).and_then(|()| file.flush());
     if written.is_err() {
         // An incomplete document is removed.

@@ -14,9 +14,9 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 use linkgauge::units::Span;
 
-use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, STORAGE};
 use super::output::OutputFlags;
+use super::status::Status;
 use super::store::{SaveFlags, StoreFlags};
 
 #[cfg(feature = "fleet")]
@@ -174,6 +174,6 @@ pub fn run(flags: Flags) -> Result<Status> {
     #[cfg(not(feature = "fleet"))]
     {
         let Flags { command: _ } = flags;
-        anyhow::bail!("{}", super::WITHOUT_FLEET);
+        anyhow::bail!("{}", super::status::WITHOUT_FLEET);
     }
 }

@@ -18,11 +18,11 @@ use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units;
 use serde_json::{Value, json};
 
-use super::Status;
 use super::help::{OUTPUT, TARGET};
 use super::output::{
     is_dash, print_data, print_json, print_message, print_text, terminal_options, write_file,
 };
+use super::status::Status;
 use super::store::{StoreFlags, short_id, tag_of, warn_of_damaged_rows};
 
 /// Which saved runs.

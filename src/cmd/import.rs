@@ -8,15 +8,16 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use jiff::Timestamp;
-use linkgauge::import::{IMPORT_FORMATS, ImportFormat, ImportOptions, TimeUnit, import_format, read};
+use linkgauge::import::{ImportFormat, ImportOptions, TimeUnit, read};
+use linkgauge::lists::{IMPORT_FORMATS, import_format};
 use linkgauge::plan::{Pacing, ZERO_LATE_LIMIT, default_late_limits};
 use linkgauge::report::RunGroup;
 use linkgauge::run::{Run, WarningCode};
 use linkgauge::store::StoreError;
 use linkgauge::units::{Bytes, Span};
 
-use super::Status;
 use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message};
+use super::status::Status;
 use super::store::{SaveFlags, print_saved, short_id};
 
 /// Import results of other programs: same statistics, same report

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{self, LinkError};
+use linkgauge::link::LinkError;
 
 use super::help::TARGET;
 
@@ -44,7 +44,8 @@ impl IpFlags {
 
     pub fn apply(&self, mut url: Endpoint) -> Result<Endpoint> {
         if self.udp {
-            url = link::companion_datagrams(&url).map_err(|fault| LinkError::new(&url, fault))?;
+            url = linkgauge::transport::companion_datagrams(&url)
+                .map_err(|fault| LinkError::new(&url, fault))?;
         }
         if let Some(port) = self.port
             && url.host_port()?.1.is_none()

@@ -14,7 +14,7 @@ pub mod vm;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use super::Status;
+use super::status::Status;
 
 /// Emulate serial ports, slow links, routers, device servers, data loggers and guests
 #[derive(Args)]

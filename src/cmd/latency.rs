@@ -5,18 +5,20 @@ use std::num::NonZeroU64;
 
 use anyhow::{Result, bail};
 use clap::{Args, Command};
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{DEFAULT_PORT, Dialer, Limitation, find_transport, icmp};
+use linkgauge::link::{DEFAULT_PORT, Limitation};
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::protocol::{RECONNECT_OPTION, lacks_server};
+use linkgauge::transport::icmp;
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
-use super::Status;
 use super::help::{OUTPUT, TRAFFIC, change_arguments};
 use super::measure::{Aims, CaseFlags, ExpectedResult, UNTIL_CONFLICT, run_spec, with_protocols};
 use super::output::print_message;
 use super::signals::interrupt_flag;
+use super::status::Status;
 
 /// Measure round-trip times
 ///
@@ -198,14 +200,14 @@ fn with_port_of_linkgauge(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<Endpoin
 
 /// What `ping` measures: an endpoint without a server of linkgauge is replaced by the kernel of its host, which replies to ICMP echo.
 fn with_icmp_where_no_server_is(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<Endpoint>> {
-    let mut dialer = Dialer::new(Clock::System);
+    let mut dialer = Registry::standard().dialer(Clock::System);
     dialer.cancel = interrupt_flag()?;
     let replaced = |url: &Endpoint| -> Result<Endpoint> {
         let Some(icmp) = icmp::kernel_of_host(url).filter(|_| lacks_server(url, &dialer)) else {
             return Ok(url.clone());
         };
         let without = format!("{}: no linkgauge server on port {DEFAULT_PORT}", url.address());
-        let transport = find_transport(&icmp)?;
+        let transport = Registry::standard().transport(&icmp)?;
         if let Err(Limitation { reason, remedy, .. }) = (transport.available)() {
             bail!("{without}, and no measurement by ICMP: {reason}: {remedy}");
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, Args};
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::consistency;
 use linkgauge::endpoint::Endpoint;
@@ -18,7 +19,7 @@ use linkgauge::link::{Dialer, REPORT_TIME};
 use linkgauge::metric::{Metric, Threshold};
 use linkgauge::path::{PathBeside, PathPlan};
 use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
-use linkgauge::protocol::{PROTOCOLS, Protocol};
+use linkgauge::protocol::Protocol;
 use linkgauge::run::{CaseResult, Run, WarningCode};
 use linkgauge::sample::RawFile;
 use linkgauge::schedule::{self, CheckedPlan, InvalidCase, Precision, RunContext};
@@ -26,7 +27,6 @@ use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::verdict;
 use linkgauge::workload::download::{ContentSender, PartialContent};
 
-use super::Status;
 use super::device_changes::{ChangeFlags, DeviceChanges};
 use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
 use super::input::read_text;
@@ -36,6 +36,7 @@ use super::progress::{ProgressDisplay, ProgressMode};
 use super::replies::ReplyPrinter;
 use super::signals::interrupt_flag;
 use super::stamp_cost::add_stamp_costs;
+use super::status::Status;
 use super::store::SaveFlags;
 
 /// Flags that every workload has: targets, protocol, message size, stop conditions.
@@ -117,11 +118,14 @@ pub struct CaseFlags {
 
 /// The protocols that serve a workload, as the values of a flag. The others are accepted, because their error is more precise.
 pub fn with_protocols(argument: Arg, workload: &'static str) -> Arg {
-    let serves = |protocol: &&Protocol| protocol.supports(workload);
-    let value = |protocol: &Protocol| PossibleValue::new(protocol.name).hide(!serves(&protocol));
-    let values = [PossibleValue::new("auto")].into_iter().chain(PROTOCOLS.iter().map(value));
+    let serves =
+        |name: &str| Registry::standard().protocols_with(workload).any(|serving| serving.name == name);
+    let value = |protocol: &Protocol| PossibleValue::new(protocol.name).hide(!serves(protocol.name));
+    let values =
+        [PossibleValue::new("auto")].into_iter().chain(Registry::standard().protocols.iter().map(value));
     let auto = ("auto", "asks the remote; a serial device or a kernel is an echo");
-    let listed = PROTOCOLS.iter().filter(serves).map(|protocol| (protocol.name, protocol.summary));
+    let listed =
+        Registry::standard().protocols_with(workload).map(|protocol| (protocol.name, protocol.summary));
     let long_help = protocol_list("Protocol that the remote speaks", [auto].into_iter().chain(listed));
     argument.value_parser(PossibleValuesParser::from(values.collect::<Vec<_>>())).long_help(long_help)
 }
@@ -343,7 +347,7 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status>
     let max_time = spec.time.map_or(DEFAULT_UNTIL_TIME, |time| time.0);
     let cases = spec.expand()?;
     let plan = flags.plan_of(cases, flags.repeat())?;
-    let plan = schedule::check(plan)?;
+    let plan = schedule::check(plan, Registry::standard())?;
     let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
     let is_whole = flags.repeat.is_some() || until.is_some() || aims.prints_replies;
     let expect = aims.expect;
@@ -363,7 +367,8 @@ pub fn run_plan_file(file: &Path, text: &str, flags: &PlanFlags) -> Result<Statu
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
     plan.title = flags.title.clone().or(plan.title);
-    let plan = schedule::check(plan).map_err(|error| in_file(error, &file.display(), text))?;
+    let plan =
+        schedule::check(plan, Registry::standard()).map_err(|error| in_file(error, &file.display(), text))?;
     Ok(run_checked_plan(&plan, flags, None, Aims::default())?.1)
 }
 
@@ -414,7 +419,7 @@ fn run_checked_plan(
 
 /// Begins to probe a path.
 pub fn start_path(plan: Option<PathPlan>) -> Result<Option<PathBeside>> {
-    let dialer = Dialer { cancel: interrupt_flag()?, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { cancel: interrupt_flag()?, ..Registry::standard().dialer(Clock::System) };
     Ok(plan.map(|plan| PathBeside::start(plan, &dialer)).transpose()?)
 }
 
@@ -426,7 +431,7 @@ pub fn run_measurements(
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.save.check()?;
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let MeasuredRun { mut run, events } = measure_with(flags, dialer, None, measure)?;
     compare_with_earlier(&mut run, &flags.save);
     finish_all([events, report_and_save(&run, flags, RunText::printed_if(!events_on_stdout))])?;

@@ -17,12 +17,12 @@ use linkgauge::mesh::{
 use linkgauge::run::Run;
 use linkgauge::units::{format_nanoseconds, format_plural};
 
-use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
 use super::input::read_text;
 use super::measure::{ended_before_result, read_token, run_status};
 use super::output::{OutputFlags, RunText, finish_all, print_message, print_text, supports_unicode};
 use super::signals::interrupt_flag;
+use super::status::Status;
 use super::store::{SaveFlags, StoreFlags, load_runs, print_saved, short_id};
 
 /// Measure every pair of many hosts, each test by itself

@@ -36,6 +36,7 @@ mod serve;
 mod show;
 mod signals;
 mod stamp_cost;
+mod status;
 mod store;
 mod tag;
 mod throughput;
@@ -48,6 +49,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use status::Status;
+
 /// Measures latency and throughput over any link: network, serial line, Bluetooth, data logger
 ///
 /// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024. A time without a unit is in seconds.
@@ -59,28 +62,6 @@ struct Cli {
     /// Stop when standard input ends: the program at its other end has ended then, for whatever reason
     #[arg(long, global = true, hide = true)]
     until_input_ends: bool,
-}
-
-/// Why there is no HTTP/2.
-#[cfg(not(feature = "http"))]
-const WITHOUT_HTTP: &str =
-    "this program was built without HTTP/2: install it with 'cargo install --path . --features http'";
-
-/// Why there is no hub.
-#[cfg(not(feature = "fleet"))]
-const WITHOUT_FLEET: &str =
-    "this program was built without hubs: install it with 'cargo install --path . --features fleet'";
-
-/// The flag of the same name, for programs that start this one.
-pub const UNTIL_INPUT_ENDS_FLAG: &str = "--until-input-ends";
-
-/// Stops the program as SIGTERM does.
-fn terminate_when_input_ends() {
-    std::thread::spawn(|| {
-        // A failed read counts as the end.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        linkgauge::system::end_this_process();
-    });
 }
 
 const USAGE: &str = "linkgauge <COMMAND>  (-h after a command: its main flags; --help: all of them)";
@@ -125,28 +106,6 @@ enum Command {
     /// Restores what `--allow-change` changed; a measuring command starts it.
     #[command(hide = true)]
     RestoreSettings(device_changes::Flags),
-}
-
-/// How a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    Complete,
-    /// Everything was measured, but a threshold failed or a figure is worse than before.
-    Failed,
-    /// Part of the plan was not measured. The rest is saved.
-    Incomplete,
-    Interrupted,
-}
-
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> ExitCode {
-        ExitCode::from(match status {
-            Status::Complete => 0,
-            Status::Failed => 1,
-            Status::Incomplete => 2,
-            Status::Interrupted => 130,
-        })
-    }
 }
 
 /// The command line with its aliases, and with the defaults of each command in its help.
@@ -216,7 +175,7 @@ pub fn main() -> ExitCode {
         Err(status) => return status,
     };
     if cli.until_input_ends {
-        terminate_when_input_ends();
+        signals::terminate_when_input_ends();
     }
     let ended = match cli.command {
         Command::Demo(flags) => demo::run(flags),

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Command};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
@@ -20,17 +21,17 @@ use linkgauge::monitor::{
     WatchState, describe_clock_change,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
-use linkgauge::report::{self, ReportOptions, printable};
+use linkgauge::report::{ReportOptions, printable};
 use linkgauge::run::Run;
 use linkgauge::system::may_run;
 use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format_period, format_plural};
 
-use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
 use super::input::read_text;
 use super::measure::read_token;
 use super::output::{print_message, print_text};
 use super::signals::{interrupt_flag, protected_interrupt_flag, reload_flag};
+use super::status::Status;
 use super::store::SaveFlags;
 
 #[cfg(feature = "tui")]
@@ -193,7 +194,7 @@ impl MonitorSession<'_> {
 
     /// Watches the links until the end or until the file has changed.
     fn watch(&self, config: &Config, states: Vec<WatchState>) -> Result<Vec<WatchState>> {
-        let dialer = Dialer { report_time: REPORT_TIME, ..Dialer::new(Clock::System) };
+        let dialer = Dialer { report_time: REPORT_TIME, ..Registry::standard().dialer(Clock::System) };
         let cancel = dialer.cancel.clone();
         let context = MonitorContext {
             dialer,
@@ -400,7 +401,7 @@ fn print_changes(config: &Config, before: &Config) -> Result<()> {
 
 /// The page of a run, as every command writes it.
 fn render_run(run: &Run) -> Option<String> {
-    let format = report::FORMATS.iter().find(|format| format.name == "html")?;
+    let format = linkgauge::lists::report_format("html")?;
     let mut page = Vec::new();
     (format.write)(run, &ReportOptions::default(), &mut page).ok()?;
     String::from_utf8(page).ok()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linkgauge::lists::{REPORT_FORMATS, report_format};
 use linkgauge::report::{self, Detail, MAX_RUN_GROUPS, ReportFormat, ReportOptions, RunGroup};
 use linkgauge::run::Run;
 
@@ -56,7 +57,7 @@ pub struct OutputFlags {
 }
 
 fn format_values() -> clap::builder::PossibleValuesParser {
-    report::FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().into()
+    REPORT_FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().into()
 }
 
 impl OutputFlags {
@@ -236,7 +237,7 @@ pub fn finish_all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
 }
 
 fn find_format(name: &str) -> &'static ReportFormat {
-    report::FORMATS.iter().find(|format| format.name == name).expect("clap and the flags know only these")
+    report_format(name).expect("clap and the flags know only these")
 }
 
 /// Prints a report in a format.

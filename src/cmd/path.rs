@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Command, ValueEnum};
+use linkgauge::Registry;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{self, ProbeKind};
+use linkgauge::link;
 use linkgauge::path::{self, PathPlan, UDP_PORT};
+use linkgauge::transport::ProbeKind;
 use linkgauge::units::Span;
 
-use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET, TRAFFIC, change_arguments};
 use super::ip::IpFlags;
 use super::measure::{PlanFlags, run_measurements};
+use super::status::Status;
 
 /// Show the routers to a host: round trips, loss, branches, and the size that fits
 ///
@@ -149,7 +151,7 @@ fn probe_endpoint(url: &Endpoint, asked: Option<KindOfProbe>) -> Result<(Endpoin
     if let (Some(port), false, true) = (service_port, has_port, kind == ProbeKind::Tcp) {
         endpoint = endpoint.with_port(port)?;
     }
-    link::endpoint_caps(&endpoint).map_err(|fault| link::LinkError::new(&endpoint, fault))?;
+    Registry::standard().caps(&endpoint).map_err(|fault| link::LinkError::new(&endpoint, fault))?;
     Ok((endpoint, kind))
 }
 

@@ -5,9 +5,9 @@ use clap::Args;
 use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units::format_plural;
 
-use super::Status;
 use super::history::{FilterFlags, PointInTime};
 use super::output::print_text;
+use super::status::Status;
 use super::store::{StoreFlags, warn_of_damaged_rows};
 
 /// Delete old runs

@@ -18,12 +18,14 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, DeclaredFacts, Finding, ModelInput};
 use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
+use linkgauge::lists::MODELS;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::ConnectionCache;
 use linkgauge::report::Detail;
@@ -33,13 +35,13 @@ use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study, StudyLength};
 use linkgauge::twin::NO_TWIN;
 use linkgauge::units;
 
-use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET};
 use super::lab::vm::GuestFlags;
 use super::measure::{ended_before_result, run_status};
 use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message, print_text};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
+use super::status::Status;
 use super::store::SaveFlags;
 use guest::GuestUse;
 use lab_setup::LabSetup;
@@ -144,7 +146,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     if flags.guest.any_set() && !flags.vm {
         bail!("--virtual-time, --limit and --cache are options of the guest. Add --vm");
     }
-    let mut dialer = Dialer::new(Clock::System);
+    let mut dialer = Registry::standard().dialer(Clock::System);
     let cases = study.cases(flags.length())?;
     flags.cells.iter().try_for_each(|cell| cell.check_exists("--cell", &cases))?;
     let given = UserEndpoints::new(&study, &cases, &flags.on, &dialer)?;
@@ -189,7 +191,8 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// What explains the measured figures. The counters describe this host, and the mechanisms (`explain STUDY`) the published systems.
 fn print_measured_findings(run: &Run) -> Result<()> {
     let others = [explain::counters::MODEL.name, explain::mechanisms::MODEL.name];
-    let findings = explain::explain(&ModelInput::Run(run), &DeclaredFacts::default()).unwrap_or_default();
+    let findings =
+        explain::explain(MODELS, &ModelInput::Run(run), &DeclaredFacts::default()).unwrap_or_default();
     let findings: Vec<Finding> =
         findings.into_iter().filter(|finding| !others.contains(&finding.model)).collect();
     if findings.is_empty() {
@@ -246,7 +249,7 @@ fn choose_site(
     if let Some(endpoints) = given.endpoints(&case.point)? {
         case.set_options(&flags.options);
         // Checked first, so that errors appear before the measurement.
-        schedule::check(plan_of_case(case, &endpoints)?)?;
+        schedule::check(plan_of_case(case, &endpoints)?, Registry::standard())?;
         return Ok(MeasuringSite::UserEndpoints(endpoints));
     }
     if !given.is_empty() && !flags.lab {
@@ -338,7 +341,7 @@ fn empty_run(title: &str, dialer: &Dialer) -> Run {
     let mut context = RunContext::new(dialer.clone(), &());
     context.environment = host::facts();
     let nothing = Plan { title: Some(title.to_owned()), repeat: 1, keep_going: true, cases: Vec::new() };
-    let nothing = schedule::check(nothing).expect("no case is no invalid case");
+    let nothing = schedule::check(nothing, Registry::standard()).expect("no case is no invalid case");
     schedule::run(&nothing, &mut context)
 }
 
@@ -451,7 +454,7 @@ impl<'a> StudyRun<'a> {
             MeasuringSite::Guest(name) => bail!("it is measured in the guest {name}"),
             MeasuringSite::NotMeasured(why) => bail!("{why}"),
         };
-        let plan = schedule::check(plan_of_case(case, endpoints)?)?;
+        let plan = schedule::check(plan_of_case(case, endpoints)?, Registry::standard())?;
         let mut bench = RunContext::new(self.dialer.clone(), observer);
         if let Some(shared) = &self.setup {
             bench.connection_cache = shared.connection_cache.clone();

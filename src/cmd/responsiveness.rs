@@ -10,10 +10,10 @@ use linkgauge::units::{MessageRate, Span};
 #[cfg(feature = "http")]
 mod https;
 
-use super::Status;
 use super::help::{TRAFFIC, change_arguments};
 use super::measure::{Aims, CaseFlags, one_or_many, parse_direction, parse_probe, run_spec, with_protocols};
 use super::path::PathFlag;
+use super::status::Status;
 
 /// Measure how fast replies are while connections load the link
 ///
@@ -92,7 +92,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         #[cfg(feature = "http")]
         return https::run(&spec, &flags.case.plan, path);
         #[cfg(not(feature = "http"))]
-        anyhow::bail!("{}", super::WITHOUT_HTTP);
+        anyhow::bail!("{}", super::status::WITHOUT_HTTP);
     }
     let _changes = flags.case.change_devices()?;
     run_spec(spec, &flags.case.plan, Aims { path, ..Aims::default() })

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use super::Status;
 use super::input::read_text;
 use super::measure::{PlanFlags, run_plan_file};
+use super::status::Status;
 
 /// Run the cases of a plan file
 #[derive(Args)]

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::host::{open_file_limit, raise_open_file_limit};
-use linkgauge::link::{self, DEFAULT_PORT, Dialer, Framing};
+use linkgauge::link::{DEFAULT_PORT, Framing};
 use linkgauge::protocol::{self, ServerConfig, ServerLimits, ServerSetting};
 use linkgauge::serve::{Refusal, Server};
 use linkgauge::units::{BitRate, Bytes, Span, format_plural};
@@ -19,11 +20,11 @@ use linkgauge::units::{BitRate, Bytes, Span, format_plural};
 #[cfg(feature = "http")]
 mod https;
 
-use super::Status;
 use super::help::{DURATION, LIMITS, OUTPUT, SERVER};
 use super::measure::{protocol_list, read_token, wait_until_interrupted};
 use super::output::{print_message, print_text};
 use super::signals::interrupt_flag;
+use super::status::Status;
 
 /// The first refusal is reported at once, later ones at most this often.
 const REFUSAL_REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -104,11 +105,11 @@ fn protocol_values() -> clap::builder::PossibleValuesParser {
     let value = |peer: &protocol::Protocol| {
         clap::builder::PossibleValue::new(peer.name).help(peer.summary).hide(peer.serve.is_none())
     };
-    protocol::PROTOCOLS.iter().map(value).collect::<Vec<_>>().into()
+    Registry::standard().protocols.iter().map(value).collect::<Vec<_>>().into()
 }
 
 fn protocol_help() -> String {
-    let served = protocol::PROTOCOLS.iter().filter(|protocol| protocol.serve.is_some());
+    let served = Registry::standard().protocols.iter().filter(|protocol| protocol.serve.is_some());
     protocol_list("Protocol to serve", served.map(|protocol| (protocol.name, protocol.summary)))
 }
 
@@ -132,19 +133,20 @@ pub fn run(flags: Flags) -> Result<Status> {
         #[cfg(feature = "http")]
         return https::run(&flags);
         #[cfg(not(feature = "http"))]
-        bail!("{}", super::WITHOUT_HTTP);
+        bail!("{}", super::status::WITHOUT_HTTP);
     }
     serve(&flags)
 }
 
 fn serve(flags: &Flags) -> Result<Status> {
     let cancel = interrupt_flag()?;
-    let peer = protocol::find_protocol(&flags.protocol).context("clap accepts listed protocols only")?;
+    let peer =
+        Registry::standard().protocol(&flags.protocol).context("clap accepts listed protocols only")?;
     let Some(serve) = peer.serve else {
         bail!("the protocol {} cannot be served: {}", peer.name, stand_in_hint(peer.name));
     };
     let config = Arc::new(server_config(flags)?);
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let urls = match flags.urls.as_slice() {
         [] => default_urls(peer, flags.port)?,
         urls => urls.to_vec(),
@@ -267,7 +269,7 @@ fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'
 
 /// True if every link preserves message boundaries, so that the server knows message sizes.
 fn all_keep_message_boundaries(urls: &[Endpoint]) -> bool {
-    urls.iter().all(|url| link::endpoint_caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
+    urls.iter().all(|url| Registry::standard().caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
 }
 
 /// How to get a server of a protocol that only devices speak.
@@ -316,14 +318,14 @@ mod tests {
 
     #[test]
     fn a_port_keeps_the_default_urls_apart() {
-        for peer in protocol::PROTOCOLS {
+        for peer in Registry::standard().protocols {
             for port in [None, Some(7323)] {
                 let urls = default_urls(peer, port).unwrap();
                 let unique: std::collections::BTreeSet<&str> = urls.iter().map(Endpoint::as_str).collect();
                 assert_eq!(unique.len(), urls.len(), "{}: {unique:?}", peer.name);
             }
         }
-        let netio = protocol::find_protocol("netio").unwrap();
+        let netio = Registry::standard().protocol("netio").unwrap();
         let urls = default_urls(netio, Some(7323)).unwrap();
         let urls: Vec<&str> = urls.iter().map(Endpoint::as_str).collect();
         assert_eq!(urls, ["tcp://127.0.0.1:7323", "udp://127.0.0.1:7324", "tcp://127.0.0.1:7324"]);

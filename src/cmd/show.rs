@@ -5,8 +5,8 @@ use clap::Args;
 use linkgauge::report::RunGroup;
 use linkgauge::run::Run;
 
-use super::Status;
 use super::output::{OutputFlags, RunText};
+use super::status::Status;
 use super::store::{RUN_HELP, RUN_LONG_HELP, StoreFlags, load_runs};
 
 /// Show saved runs, in any format

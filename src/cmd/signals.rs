@@ -65,3 +65,15 @@ fn is_ignored(signal: i32) -> bool {
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask >> (signal - 1) & 1 == 1
 }
+
+/// The flag of the same name, for programs that start this one.
+pub const UNTIL_INPUT_ENDS_FLAG: &str = "--until-input-ends";
+
+/// Stops the program as SIGTERM does.
+pub fn terminate_when_input_ends() {
+    std::thread::spawn(|| {
+        // A failed read counts as the end.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        linkgauge::system::end_this_process();
+    });
+}

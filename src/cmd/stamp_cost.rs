@@ -1,7 +1,7 @@
 //! What stamps of the kernel cost: the same round trips over loopback with and without them.
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::{Dialer, find_transport};
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{self, RunContext};
@@ -22,7 +22,7 @@ pub fn add_stamp_costs(run: &mut Run) {
 
 /// Where a server listens on the same kind of link.
 fn loopback_url(endpoint: &str) -> Option<String> {
-    let transport = find_transport(&endpoint.parse().ok()?).ok()?;
+    let transport = Registry::standard().transport(&endpoint.parse().ok()?).ok()?;
     transport.listen?;
     // Programs share the loopback device, and an address there is as unique as this name.
     (transport.loopback_urls)(&format!("/{}", std::process::id())).into_iter().next()
@@ -37,8 +37,9 @@ fn measure_cost_ns(listen: &str, size: u32) -> Option<f64> {
         "repeat = 10\n[defaults]\nworkload = \"latency\"\nprotocol = \"linkgauge\"\nsize = {size}\ncount = 200\n\
          warm_up_count = 50\n[[case]]\nurl = \"{url}\"\n[[case]]\nurl = \"{url}\"\nstamps = true"
     );
-    let plan = schedule::check(Plan::from_toml(&plan).ok()?).ok()?;
-    let measured = schedule::run(&plan, &mut RunContext::new(Dialer::new(Clock::System), &()));
+    let plan = schedule::check(Plan::from_toml(&plan).ok()?, Registry::standard()).ok()?;
+    let measured =
+        schedule::run(&plan, &mut RunContext::new(Registry::standard().dialer(Clock::System), &()));
     let [plain, stamped] = &measured.cases[..] else { return None };
     let medians = |case: &CaseResult| -> Option<Vec<f64>> {
         let of = |figures: &linkgauge::run::Figures| figures.times.latency_ns.as_ref()?.percentile("p50");

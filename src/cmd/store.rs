@@ -12,10 +12,10 @@ use linkgauge::run::{CaseResult, Run};
 use linkgauge::store::{Filter, Listing, Store, StoreError};
 use linkgauge::system::create_private_folders;
 
-use super::Status;
 use super::help::STORAGE;
 use super::output::{Messages, is_dash, print_message};
 use super::signals::process_interrupt_flag;
+use super::status::Status;
 
 /// The file of saved runs. Empty: runs are not saved.
 const STORE_VARIABLE: &str = "LINKGAUGE_STORE";

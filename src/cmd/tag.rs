@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::Status;
+use super::status::Status;
 use super::store::{StoreFlags, find_saved_runs, parse_tag};
 
 /// Name a saved run, to find it, keep it and group it with others

@@ -8,13 +8,13 @@ use clap::{Args, Command};
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 
-use super::Status;
 use super::help::{DURATION, OUTPUT, TRAFFIC, change_arguments};
 use super::measure::{
     Aims, CaseFlags, ExpectedResult, HalfWidth, one_or_many, parse_direction, parse_probe, run_spec,
     with_protocols,
 };
 use super::path::PathFlag;
+use super::status::Status;
 
 /// Measure the rate that gets through: upload, download or both
 ///

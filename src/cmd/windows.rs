@@ -8,9 +8,9 @@ use linkgauge::spreadsheet::escape_formula;
 use linkgauge::store::{Store, StoredSeries, StoredWindow, TIERS, Tier};
 use linkgauge::units::{Span, format_period};
 
-use super::Status;
 use super::history::PointInTime;
 use super::output::print_data;
+use super::status::Status;
 use super::store::StoreFlags;
 
 /// Print what a monitor stored of its links as CSV: windows with their percentiles, or incidents

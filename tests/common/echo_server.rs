@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{CANCEL_CHECK_INTERVAL, Party, Step, drive};
@@ -74,7 +75,7 @@ pub struct EchoServer {
 
 impl EchoServer {
     pub fn listen(url: &str) -> EchoServer {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let mut listener =
             dialer.listen(&url.parse().unwrap()).unwrap_or_else(|error| panic!("listen: {error}"));
         let endpoint = listener.endpoint();
@@ -101,7 +102,7 @@ impl EchoServer {
 
     /// The remote of a stand-in's endpoint; the stand-in runs elsewhere.
     pub fn standing(endpoint: Endpoint) -> EchoServer {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         EchoServer { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }
     }
 

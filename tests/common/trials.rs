@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::STAND_INS;
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::link::party::Tuning;
 use linkgauge::link::shaped::Shape;
-use linkgauge::link::{self, Batch, Dialer, Fault, Framing, Link, TRANSPORTS, Transport};
+use linkgauge::link::{Batch, Fault, Framing, Link, Transport};
 use linkgauge::plan::{Plan, WaitMode};
 use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
@@ -60,7 +61,7 @@ fn in_the_guest() -> bool {
 /// The transports to try here.
 pub fn transports() -> impl Iterator<Item = &'static Transport> {
     let there = std::env::var(IN_THE_GUEST).ok();
-    TRANSPORTS.iter().filter(move |transport| match &there {
+    Registry::standard().transports.iter().filter(move |transport| match &there {
         Some(schemes) => schemes.split(',').any(|scheme| scheme == transport.scheme),
         None => !OF_MODULES.contains(&transport.scheme),
     })
@@ -132,7 +133,12 @@ fn works(url: &str, link: &mut dyn Link) {
 }
 
 pub fn is_available_here() {
-    assert!(OF_MODULES.iter().all(|scheme| TRANSPORTS.iter().any(|transport| transport.scheme == *scheme)));
+    assert!(
+        OF_MODULES.iter().all(|scheme| Registry::standard()
+            .transports
+            .iter()
+            .any(|transport| transport.scheme == *scheme))
+    );
     for transport in transports() {
         assert_eq!((transport.available)(), Ok(()), "{}", transport.scheme);
         let stands_in = !stand_ins(transport).is_empty();
@@ -145,7 +151,7 @@ pub fn is_available_here() {
 }
 
 pub fn urls_print_back_as_typed() {
-    for transport in TRANSPORTS {
+    for transport in Registry::standard().transports {
         let urls = (transport.loopback_urls)("/tmp");
         // A transport may have to ask the kernel for its addresses.
         let known = transports().any(|here| here.scheme == transport.scheme);
@@ -155,17 +161,17 @@ pub fn urls_print_back_as_typed() {
             let endpoint: Endpoint = url.parse().unwrap();
             assert_eq!(endpoint.to_string(), url);
             assert_eq!(endpoint.scheme(), transport.scheme);
-            link::endpoint_caps(&endpoint).unwrap();
+            Registry::standard().caps(&endpoint).unwrap();
         }
     }
 }
 
 pub fn unknown_options_are_refused() {
-    for transport in TRANSPORTS {
+    for transport in Registry::standard().transports {
         for url in (transport.loopback_urls)("/tmp").into_iter().chain([transport.example.to_owned()]) {
             let joint = if url.contains('?') { '&' } else { '?' };
             let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();
-            let error = link::endpoint_caps(&endpoint).unwrap_err().to_string();
+            let error = Registry::standard().caps(&endpoint).unwrap_err().to_string();
             assert!(error.contains("unknown option 'nonsense'"), "{error}");
         }
     }
@@ -173,7 +179,7 @@ pub fn unknown_options_are_refused() {
 
 pub fn caps_of_the_link_are_those_of_its_endpoint() {
     each(|url, server| {
-        let promised = link::endpoint_caps(&server.endpoint).unwrap();
+        let promised = Registry::standard().caps(&server.endpoint).unwrap();
         let link = server.open();
         assert_eq!(link.caps(), &promised, "{url}");
         assert!(link.descriptor().is_some() || !promised.descriptor.can_share_thread(), "{url}");
@@ -413,8 +419,8 @@ pub fn many_flows_of_a_case_are_all_measured() {
     for transport in transports().filter(|transport| transport.listen.is_some()) {
         let directory = tempfile::tempdir().unwrap();
         for url in (transport.loopback_urls)(directory.path().to_str().unwrap()) {
-            let dialer = Dialer::new(Clock::System);
-            let several = link::endpoint_caps(&url.parse().unwrap()).unwrap().can_open_parallel;
+            let dialer = Registry::standard().dialer(Clock::System);
+            let several = Registry::standard().caps(&url.parse().unwrap()).unwrap().can_open_parallel;
             for protocol in ["linkgauge", "echo"].into_iter().filter(|_| several) {
                 let server = Server::on(&url).protocol(protocol).start_with(&dialer);
                 let Ok(server) = server else { continue };
@@ -423,7 +429,9 @@ pub fn many_flows_of_a_case_are_all_measured() {
                      threads = 2\ncount = 5\nwarm_up_count = 0\nsize = 8\ntimeout = \"20s\"",
                     server.url()
                 );
-                let Ok(plan) = schedule::check(Plan::from_toml(&plan).unwrap()) else { continue };
+                let Ok(plan) = schedule::check(Plan::from_toml(&plan).unwrap(), Registry::standard()) else {
+                    continue;
+                };
                 let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
                 let case = &run.cases[0];
                 assert!(run.is_complete(), "{url} {protocol}: {:?}", case.failures);
@@ -451,7 +459,7 @@ pub fn a_relay_passes_all_whole_and_not_too_early() {
                 seed: 1,
                 log: None,
             };
-            let dialer = Dialer::new(Clock::System);
+            let dialer = Registry::standard().dialer(Clock::System);
             let shaper = Shaper::start(&options, &dialer).unwrap_or_else(|error| panic!("{error}"));
             let mut link = dialer.open(shaper.endpoint()).unwrap();
             let is_stream = link.caps().framing == Framing::Stream;

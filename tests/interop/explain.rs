@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{CauseVerdict, LiveOptions, explain_live};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
-use linkgauge::link::Dialer;
 
 use crate::client::free_port;
 use crate::program::Running;
@@ -21,7 +21,7 @@ fn ser2net_with_its_default_settings_waits_for_more_characters() {
     let mut live = LiveOptions::new(format!("tcp://127.0.0.1:{}?baud=9600", ser2net.port).parse().unwrap());
     "echo".clone_into(&mut live.protocol);
     live.budget = Duration::from_secs(10);
-    let explanation = explain_live(&live, &Dialer::new(Clock::System), &|_, _| {}).unwrap();
+    let explanation = explain_live(&live, &Registry::standard().dialer(Clock::System), &|_, _| {}).unwrap();
     let cause = explanation.causes.iter().find(|cause| cause.id == "device_server_packing");
     let cause = cause.unwrap_or_else(|| panic!("{explanation:#?}"));
     assert_eq!(cause.verdict, CauseVerdict::Seen, "{explanation:#?}");
@@ -52,7 +52,7 @@ fn sredird_under_inetd_replies_in_several_writes() {
     // More than one write.
     live.message_bytes = Some(10);
     live.budget = Duration::from_secs(30);
-    let explanation = explain_live(&live, &Dialer::new(Clock::System), &|_, _| {}).unwrap();
+    let explanation = explain_live(&live, &Registry::standard().dialer(Clock::System), &|_, _| {}).unwrap();
     let cause = &explanation.causes[0];
     assert_eq!((cause.id, cause.verdict), ("delayed_ack_nagle", CauseVerdict::Proved), "{explanation:#?}");
 }

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
 
@@ -338,7 +339,7 @@ fn over_a_lossy_wire_all_messages_arrive_in_order_and_once() {
     let wired = Wired::new(LOSSY_WIRE);
     let _server = serve(&wired.names[0], &["--protocol", "echo"]);
     let url = format!("linx+eth://{}/{SERVER_MAC}/server", wired.client).parse().unwrap();
-    let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: Duration::from_secs(20), ..Registry::standard().dialer(Clock::System) };
     let mut link = dialer.open(&url).unwrap();
     let mut outward = link.second_handle().unwrap();
     let patience = Duration::from_secs(30);

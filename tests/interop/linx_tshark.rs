@@ -4,9 +4,9 @@
 
 use std::process::Command;
 
-use linkgauge::link::linx::ethernet_cm::{self, ConnectFrame, ConnectKind, UNFRAGMENTED_TAG};
-use linkgauge::link::linx::rlnh::RlnhMessage;
-use linkgauge::link::linx::tcp_cm::FrameHeader;
+use linkgauge::transport::linx::ethernet_cm::{self, ConnectFrame, ConnectKind, UNFRAGMENTED_TAG};
+use linkgauge::transport::linx::rlnh::RlnhMessage;
+use linkgauge::transport::linx::tcp_cm::FrameHeader;
 
 /// Messages of two nodes about names.
 fn words() -> Vec<Vec<u8>> {

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::panic::resume_unwind;
 use std::process::Command;
 
-use linkgauge::protocol::{PROTOCOLS, Protocol};
+use linkgauge::Registry;
+use linkgauge::protocol::Protocol;
 use serde_json::Value;
 
 use crate::program::{Ended, PATIENCE, Running, run_within};
@@ -55,7 +56,7 @@ fn try_url(hosts: &TwoHosts, host: usize, protocol: &Protocol, url: &str) {
     let has_latency = match protocol.name {
         "chargen" => !is_stream,
         "iperf2" => is_stream,
-        _ => protocol.supports("latency"),
+        name => Registry::standard().protocols_with("latency").any(|known| known.name == name),
     };
     let flags: &[&str] = match (has_latency, !is_stream) {
         (true, _) => &["latency", url, "-n", "3", "--repeat", "1", "--warm-up", "0"],
@@ -109,7 +110,7 @@ fn served() -> impl Iterator<Item = &'static Protocol> {
             && protocol.default_ports.iter().any(|(scheme, _)| matches!(*scheme, "tcp" | "udp"))
             || matches!(protocol.name, "linkgauge")
     };
-    PROTOCOLS.iter().filter(is_served)
+    Registry::standard().protocols.iter().filter(is_served)
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The Python package, installed from its wheel in a fresh virtual environment.
+//! The Python package, installed in a fresh virtual environment from the wheel that `./check --all` has built.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,17 +22,11 @@ fn python(program: &Path, folder: &Path, arguments: &[&str]) -> String {
 fn the_wheel_works_in_a_fresh_environment() {
     let root = Path::new(ROOT);
     let directory = tempfile::tempdir().unwrap();
-    let place = |name: &str| directory.path().join(name).display().to_string();
-    // The same profile and features as the tests, so that nothing is compiled twice.
-    let built = [
-        ["-m", "maturin", "build", "--locked", "--profile", "dev", "--compatibility", "linux"].as_slice(),
-        &["--target-dir", "target", "--out", &place("wheels")],
-    ];
-    python(&interpreter(), root, &built.concat());
-    python(&interpreter(), root, &["-m", "venv", &place("fresh")]);
+    let wheels = root.join("target/wheels").display().to_string();
+    python(&interpreter(), root, &["-m", "venv", &directory.path().join("fresh").display().to_string()]);
     let fresh = directory.path().join("fresh/bin/python");
     let install = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--find-links"];
-    python(&fresh, root, &[&install, [place("wheels").as_str(), "linkgauge"].as_slice()].concat());
+    python(&fresh, root, &[&install, [wheels.as_str(), "linkgauge"].as_slice()].concat());
 
     // pytest and pandas are those of the tests.
     let packages =

@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::thread;
 use std::time::Instant;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
+use linkgauge::link::Link;
 use linkgauge::link::serial_line::{OutputSignal, Parity, PurgeTarget, SerialSettings};
-use linkgauge::link::{self, Dialer, Link};
 
 use crate::client::free_port;
 use crate::program::PATIENCE;
@@ -14,7 +15,7 @@ use crate::ser2net::{Plug, Ser2net};
 use crate::tools::python;
 
 fn open(url: &str) -> Result<Box<dyn Link>, String> {
-    Dialer::new(Clock::System).open(&url.parse().unwrap()).map_err(|error| error.to_string())
+    Registry::standard().dialer(Clock::System).open(&url.parse().unwrap()).map_err(|error| error.to_string())
 }
 
 /// Every byte value, in an order of its own; returns when all of it has come back.
@@ -45,7 +46,7 @@ fn ser2net_applies_the_settings_of_the_url() {
     let facts = link.facts();
     assert_eq!(facts["line_granted"], "19200 8O2");
     assert_eq!(facts["signature"], "ser2net");
-    assert_eq!(link.caps(), &link::endpoint_caps(&url.parse().unwrap()).unwrap());
+    assert_eq!(link.caps(), &Registry::standard().caps(&url.parse().unwrap()).unwrap());
     all_values_come_back(&mut *link);
     // ser2net sends a message to a second client, and we show it, unless the following reset arrives first.
     let busy = open(&url).err().unwrap();

@@ -5,9 +5,9 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
-use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
 
 use crate::socat::Socat;
@@ -24,7 +24,7 @@ fn third_party_programs_work_through_the_shaper() {
         seed: 1,
         log: None,
     };
-    let shaper = Shaper::start(&options, &Dialer::new(Clock::System)).unwrap();
+    let shaper = Shaper::start(&options, &Registry::standard().dialer(Clock::System)).unwrap();
     let mut client = std::process::Command::new("/usr/bin/socat")
         .args(["-T", "20", "-", &format!("TCP4:{}", shaper.endpoint().address())])
         .stdin(Stdio::piped())

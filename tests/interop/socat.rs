@@ -5,8 +5,9 @@ use std::net::UdpSocket;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::{Dialer, Link};
+use linkgauge::link::Link;
 
 use super::echo_server::EchoServer;
 
@@ -60,7 +61,10 @@ impl Drop for Socat {
 }
 
 fn open(url: &str) -> Box<dyn Link> {
-    Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap_or_else(|error| panic!("{error}"))
+    Registry::standard()
+        .dialer(Clock::System)
+        .open(&url.parse().unwrap())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Sends messages of several sizes and gets each back.

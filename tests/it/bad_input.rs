@@ -2,8 +2,7 @@
 
 use std::net::TcpListener;
 
-use linkgauge::link::TRANSPORTS;
-use linkgauge::protocol::{PROTOCOLS, Protocol};
+use linkgauge::Registry;
 
 use crate::program::{Ended, Serving, command, run};
 
@@ -21,7 +20,7 @@ fn nothing_else(ended: &Ended, arguments: &[&str]) {
 
 #[test]
 fn invalid_endpoints_are_refused() {
-    let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
+    let known: Vec<&str> = Registry::standard().transports.iter().map(|transport| transport.scheme).collect();
     let line = format!("foo://x:1: unknown scheme 'foo' (known: {})", known.join(", "));
     says(&["latency", "foo://x:1"], &line);
     for (url, line) in [
@@ -262,8 +261,8 @@ fn another_program_listens_there() {
         &["latency", tcp, "--protocol", "discard"],
         &format!("{tcp}: the protocol discard does not support latency: use throughput"),
     );
-    let serves = |protocol: &&Protocol| protocol.supports("latency");
-    let known: Vec<&str> = PROTOCOLS.iter().filter(serves).map(|protocol| protocol.name).collect();
+    let known: Vec<&str> =
+        Registry::standard().protocols_with("latency").map(|protocol| protocol.name).collect();
     let known = known.join(", ");
     let line = format!("invalid value 'banana' for '--protocol <PROTOCOL>'. Use one of auto, {known}");
     says(&["latency", tcp, "--protocol", "banana"], &line);

@@ -1,6 +1,7 @@
 //! The capacity search on the virtual clock, over links with a known rate.
 
 use crate::virtual_net::VirtualNet;
+use linkgauge::Registry;
 
 #[test]
 fn the_search_finds_the_rate_of_the_link() {
@@ -36,7 +37,7 @@ fn settings_without_a_meaning_are_refused() {
     ] {
         let text = format!("[[case]]\nworkload = \"capacity\"\nprotocol = \"linkgauge\"\n{case}");
         let plan = linkgauge::plan::Plan::from_toml(&text).unwrap();
-        let error = linkgauge::schedule::check(plan).unwrap_err().to_string();
+        let error = linkgauge::schedule::check(plan, Registry::standard()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use linkgauge::Registry;
 use linkgauge::run::{Run, WarningCode};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -98,7 +99,7 @@ fn plans() -> impl Strategy<Value = RandomPlan> {
 /// Runs the plan, if it is a valid one.
 fn run(plan: &RandomPlan) -> Option<Run> {
     let parsed = linkgauge::plan::Plan::from_toml(&plan.text).ok()?;
-    let checked = linkgauge::schedule::check(parsed.clone()).ok()?;
+    let checked = linkgauge::schedule::check(parsed.clone(), Registry::standard()).ok()?;
     drop(checked);
     Some(VirtualNet::serving(plan.server).run_plan(parsed))
 }

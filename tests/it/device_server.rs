@@ -7,6 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{
@@ -14,7 +15,6 @@ use linkgauge::lab::device_server::{
 };
 use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
-use linkgauge::link::Dialer;
 use linkgauge::link::serial_line::{self, SerialSettings};
 use rustix::process::Signal;
 
@@ -53,7 +53,7 @@ fn our_own_link_to_a_declared_line() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});
     let url = format!("{}?baud=115200&parity=even", server.endpoints()[0]);
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let mut link = dialer.open(&url.parse().unwrap()).unwrap();
     assert_eq!(link.caps().link_rate.unwrap().bits_per_byte, 11.0);
     assert_eq!(link.send(b"question", PATIENCE).unwrap(), 8);

@@ -5,20 +5,19 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use linkgauge::Registry;
 use linkgauge::explain::causes::{self, Knob, Plant};
-use linkgauge::import::IMPORT_FORMATS;
 use linkgauge::lab::shaper::{PROFILES, describe_impairments};
-use linkgauge::link::{self, TRANSPORTS, Transport};
+use linkgauge::link::Transport;
+use linkgauge::lists::{IMPORT_FORMATS, REPORT_FORMATS};
 use linkgauge::mesh::HostList;
 use linkgauge::metric::list_metrics;
 use linkgauge::monitor::Config;
 use linkgauge::plan::Plan;
-use linkgauge::protocol::PROTOCOLS;
-use linkgauge::report::{FORMATS, RUN_SCHEMA, csv_tables};
+use linkgauge::report::{RUN_SCHEMA, csv_tables};
 use linkgauge::run::{NUMBERS, Number, ReadNumber, WarningCode};
 use linkgauge::schedule;
 use linkgauge::units::{format_bit_rate, format_duration};
-use linkgauge::workload::WORKLOADS;
 use serde_json::Value;
 
 fn document(name: &str) -> String {
@@ -101,10 +100,10 @@ fn readme_lists_the_names() {
         [kind.to_owned(), names.map(code).collect::<Vec<_>>().join(", ")]
     }
     let rows = [
-        list("links", TRANSPORTS.iter().map(|transport| transport.scheme)),
-        list("protocols", PROTOCOLS.iter().map(|protocol| protocol.name)),
-        list("workloads", WORKLOADS.iter().map(|workload| workload.name)),
-        list("reports", FORMATS.iter().map(|format| format.name)),
+        list("links", Registry::standard().transports.iter().map(|transport| transport.scheme)),
+        list("protocols", Registry::standard().protocols.iter().map(|protocol| protocol.name)),
+        list("workloads", Registry::standard().workloads.iter().map(|workload| workload.name)),
+        list("reports", REPORT_FORMATS.iter().map(|format| format.name)),
         list("imports", IMPORT_FORMATS.iter().map(|format| format.name)),
     ];
     holds("README.md", "speaks", &table(["what", "names"], rows));
@@ -112,7 +111,10 @@ fn readme_lists_the_names() {
 
 #[test]
 fn transports_are_listed() {
-    let rows = TRANSPORTS.iter().map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
+    let rows = Registry::standard()
+        .transports
+        .iter()
+        .map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
     holds("docs/transports.md", "schemes", &table(["scheme", "link", "example"], rows));
 }
 
@@ -120,9 +122,10 @@ fn transports_are_listed() {
 fn transports_whose_flows_have_a_thread_each_are_named() {
     let keeps_thread = |transport: &&Transport| {
         let example = transport.example.parse().unwrap();
-        !link::endpoint_caps(&example).unwrap().descriptor.can_share_thread()
+        !Registry::standard().caps(&example).unwrap().descriptor.can_share_thread()
     };
-    let schemes = TRANSPORTS.iter().filter(keeps_thread).map(|transport| code(transport.scheme));
+    let schemes =
+        Registry::standard().transports.iter().filter(keeps_thread).map(|transport| code(transport.scheme));
     let named =
         format!("A link without a descriptor of its own ({})", schemes.collect::<Vec<_>>().join(", "));
     assert!(document("docs/limits.md").contains(&named), "{named}");
@@ -130,8 +133,8 @@ fn transports_whose_flows_have_a_thread_each_are_named() {
 
 #[test]
 fn protocols_are_listed() {
-    let rows = PROTOCOLS.iter().map(|protocol| {
-        let workloads = protocol.workloads().map(|(workload, directions)| {
+    let rows = Registry::standard().protocols.iter().map(|protocol| {
+        let workloads = Registry::standard().workloads_of(protocol).map(|(workload, directions)| {
             let names: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
             format!("{} ({})", workload.name, names.join(", "))
         });
@@ -152,13 +155,16 @@ fn protocols_are_listed() {
 
 #[test]
 fn workloads_are_listed() {
-    let rows = WORKLOADS.iter().map(|workload| [code(workload.name), workload.summary.to_owned()]);
+    let rows = Registry::standard()
+        .workloads
+        .iter()
+        .map(|workload| [code(workload.name), workload.summary.to_owned()]);
     holds("docs/guide.md", "workloads", &table(["workload", "what is measured"], rows));
 }
 
 #[test]
 fn report_formats_are_listed() {
-    let rows = FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
+    let rows = REPORT_FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
     holds("docs/guide.md", "formats", &table(["format", "what it is"], rows));
 }
 
@@ -214,7 +220,7 @@ fn the_lab_lists_the_profiles() {
 #[test]
 fn transports_are_described_with_their_options() {
     let mut wanted = String::new();
-    for transport in TRANSPORTS {
+    for transport in Registry::standard().transports {
         let (scheme, summary, example) = (transport.scheme, transport.summary, transport.example);
         writeln!(wanted, "## `{scheme}`\n\n{summary}. Example: `{example}`\n").unwrap();
         let rows = transport.options.iter().map(|(name, meaning)| [code(name), (*meaning).to_owned()]);
@@ -226,7 +232,7 @@ fn transports_are_described_with_their_options() {
 #[test]
 fn every_protocol_is_described_with_its_options() {
     let text = document("docs/protocols.md");
-    for peer in PROTOCOLS {
+    for peer in Registry::standard().protocols {
         let heading = format!("\n## `{}`\n", peer.name);
         let (_, section) =
             text.split_once(&heading).unwrap_or_else(|| panic!("docs/protocols.md has no {heading}"));
@@ -236,7 +242,8 @@ fn every_protocol_is_described_with_its_options() {
             assert!(section.contains(&row), "docs/protocols.md, {}: this row is missing:\n{row}", peer.name);
         }
         for (kind, _) in peer.traffic {
-            let mut of_kind = peer.workloads().filter(|(workload, _)| workload.traffic == *kind);
+            let mut of_kind =
+                Registry::standard().workloads_of(peer).filter(|(workload, _)| workload.traffic == *kind);
             assert!(
                 of_kind.any(|(workload, _)| section.to_lowercase().contains(workload.name)),
                 "docs/protocols.md, {}: {kind:?}?",
@@ -267,7 +274,7 @@ fn examples_are_plans_and_in_the_documents() {
             HostList::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         } else {
             let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            schedule::check(plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+            schedule::check(plan, Registry::standard()).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         let quotes = documents.iter().filter(|(_, document)| document.contains(&format!("<!-- {name} -->")));
         quotes.for_each(|(document, _)| holds(document, &name, &format!("```toml\n{text}```")));

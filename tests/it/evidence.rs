@@ -1,8 +1,8 @@
 //! The evidence of a run: what both systems counted, in real time.
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
-use linkgauge::link::Dialer;
 use serde_json::Value;
 
 use crate::program::{Serving, run};
@@ -81,7 +81,7 @@ fn delayed_acknowledgements_are_counted() {
     let faults = Faults { split_write_bytes: Some(10), ..Faults::default() };
     let listen = vec!["tcp://127.0.0.1:0?nodelay=0".parse().unwrap()];
     let options = TroubleOptions { listen, faults, ..TroubleOptions::default() };
-    let server = TroubledServer::start(&options, Dialer::new(Clock::System)).unwrap();
+    let server = TroubledServer::start(&options, Registry::standard().dialer(Clock::System)).unwrap();
     let url = server.endpoints()[0].to_string();
     let case = case(&["latency", &url, "--protocol", "echo", "--size", "100", "-n", "30"]);
     let delayed = number(&case, "/evidence/client/host/TcpExt.DelayedACKs");

@@ -3,13 +3,13 @@
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{
     CauseFinding, CauseVerdict, DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, Stage, explain_live,
 };
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
-use linkgauge::link::Dialer;
 use linkgauge::report::EXPLANATION_SCHEMA;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn explain(url: &str, faults: Faults) -> Explanation {
 
 /// The same within another time.
 fn explain_within(budget: Duration, url: &str, faults: Faults) -> Explanation {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let options =
         TroubleOptions { listen: vec![url.parse().unwrap()], faults, seed: 1, ..TroubleOptions::default() };
     let server = TroubledServer::start(&options, dialer.clone()).unwrap();
@@ -190,7 +190,7 @@ fn the_parts_of_a_round_trip_add_up() {
 
 #[test]
 fn a_link_that_cannot_be_measured_is_an_error() {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let live = LiveOptions::new("mem://nowhere".parse().unwrap());
     assert!(matches!(explain_live(&live, &dialer, &|_, _| {}), Err(LiveError::Measurement(_))));
     let too_large = LiveOptions { message_bytes: Some(100_000_000), ..live };
@@ -227,7 +227,7 @@ fn the_command_explains_a_link() {
         faults,
         ..TroubleOptions::default()
     };
-    let server = TroubledServer::start(&options, Dialer::new(Clock::System)).unwrap();
+    let server = TroubledServer::start(&options, Registry::standard().dialer(Clock::System)).unwrap();
     let url = server.endpoints()[0].to_string();
     let ended = run(&["explain", &url, "--protocol", "echo", "--time", "12s", "--json", "-"]);
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
@@ -242,7 +242,7 @@ fn the_command_explains_a_link() {
 #[test]
 #[ignore = "long"]
 fn a_delayed_acknowledgement_is_proved_by_its_setting() {
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let faults = Faults { split_write_bytes: Some(10), ..Faults::default() };
     let listen = vec!["tcp://127.0.0.1:0?nodelay=0".parse().unwrap()];
     let server = TroubledServer::start(
@@ -283,7 +283,7 @@ fn a_setting_that_the_link_refuses_cannot_be_tested() {
     let mut live =
         LiveOptions::new(format!("serial://{}?baud=115200", uarts.paths()[0].display()).parse().unwrap());
     live.budget = Duration::from_secs(5);
-    let explanation = explain_live(&live, &Dialer::new(Clock::System), &|_, _| {}).unwrap();
+    let explanation = explain_live(&live, &Registry::standard().dialer(Clock::System), &|_, _| {}).unwrap();
     let timer = explanation.causes.iter().find(|cause| cause.id == "usb_latency_timer").unwrap();
     assert!(timer.evidence.iter().any(|text| text.contains("refuses low_latency=1")), "{timer:#?}");
     // The tick of a busy host looks like a clock of the adapter, but nothing is proved.
@@ -334,7 +334,7 @@ fn a_page_shows_the_causes() {
         faults: Faults { delay: 2 * MS, ..Faults::default() },
         ..TroubleOptions::default()
     };
-    let server = TroubledServer::start(&options, Dialer::new(Clock::System)).unwrap();
+    let server = TroubledServer::start(&options, Registry::standard().dialer(Clock::System)).unwrap();
     let url = server.endpoints()[0].to_string();
     let ended =
         run(&["explain", &url, "--protocol", "echo", "--time", "3s", "--html", page.to_str().unwrap()]);

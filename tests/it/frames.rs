@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::link::party::drive;
 use linkgauge::link::shaped::{MessageLog, Occurrence, Shape, ShapedLink, SharedPath};
 use linkgauge::plan::Plan;
@@ -39,7 +40,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
         "[[case]]\nurl = \"{url}\"\nprotocol = \"echo\"\nworkload = \"latency\"\nsize = 32\nrate = \"60/s\"\ncount = 3000\n\
          warm_up_count = 0"
     );
-    let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
+    let plan = schedule::check(Plan::from_toml(&plan).unwrap(), Registry::standard()).unwrap();
     let case = plan.cases().next().unwrap();
     let net = VirtualNet::serving("echo");
     let shape = Shape {

@@ -1,7 +1,7 @@
 //! Hostile ends against every protocol, in both roles: a case ends in bounded time and memory, without a panic and
 //! without a false figure.
 //!
-//! [`ATTACKED_PROTOCOLS`] has a line for each entry of `protocol::PROTOCOLS`; a test compares the two. The workloads,
+//! [`ATTACKED_PROTOCOLS`] has a line for each protocol of the registry; a test compares the two. The workloads,
 //! directions and links come from the protocol itself, so a new one needs only that line. Most rows run on the virtual
 //! clock, each protocol in its own process, so that its peak memory can be measured and an endless loop ended.
 
@@ -12,12 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, Step};
-use linkgauge::link::{self, Batch, Caps, Dialer, Fault, Link};
+use linkgauge::link::{Batch, Caps, Dialer, Fault, Link};
 use linkgauge::plan::{Direction, Plan};
-use linkgauge::protocol::{PROTOCOLS, Protocol, ServerLimits, Service, find_protocol};
+use linkgauge::protocol::{Protocol, ServerLimits, Service};
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{self, CheckedPlan, RunContext};
 use linkgauge::serve::Server;
@@ -101,10 +102,10 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
 #[test]
 fn every_protocol_is_attacked() {
     let attacked: Vec<&str> = ATTACKED_PROTOCOLS.iter().map(|protocol| protocol.name).collect();
-    let known: Vec<&str> = PROTOCOLS.iter().map(|peer| peer.name).collect();
+    let known: Vec<&str> = Registry::standard().protocols.iter().map(|peer| peer.name).collect();
     assert_eq!(
         attacked, known,
-        "each entry of protocol::PROTOCOLS has a line in ATTACKED_PROTOCOLS of tests/it/hostile.rs"
+        "each protocol of the registry has a line in ATTACKED_PROTOCOLS of tests/it/hostile.rs"
     );
 }
 
@@ -142,7 +143,7 @@ fn plan(protocol: &AttackedProtocol, url: &str, workload: &str, direction: Direc
         if workload == "latency" { "warm_up_count = 0" } else { "" },
     );
     let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
-    schedule::check(plan).ok()
+    schedule::check(plan, Registry::standard()).ok()
 }
 
 /// All cases of a protocol on these links.
@@ -150,7 +151,7 @@ fn plans<'a>(
     protocol: &'a AttackedProtocol,
     urls: &'a [&'a str],
 ) -> impl Iterator<Item = (String, CheckedPlan)> + 'a {
-    let workloads = known(protocol).workloads();
+    let workloads = Registry::standard().workloads_of(known(protocol));
     let cases = workloads.flat_map(|(workload, ways)| ways.iter().map(move |way| (workload.name, *way)));
     cases.flat_map(move |(workload, way)| {
         urls.iter().filter_map(move |url| {
@@ -165,13 +166,13 @@ fn endpoint(plan: &CheckedPlan) -> &Endpoint {
 }
 
 fn known(protocol: &AttackedProtocol) -> &'static Protocol {
-    find_protocol(protocol.name).unwrap()
+    Registry::standard().protocol(protocol.name).unwrap()
 }
 
 #[test]
 fn every_workload_and_direction_is_attacked() {
     for protocol in ATTACKED_PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none()) {
-        for (workload, ways) in known(protocol).workloads() {
+        for (workload, ways) in Registry::standard().workloads_of(known(protocol)) {
             for way in ways {
                 let workload = workload.name;
                 let any = LINKS.iter().any(|url| plan(protocol, url, workload, *way).is_some());
@@ -232,9 +233,9 @@ fn attack(
     manner: Manner,
     after: usize,
 ) -> Result<(), String> {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let endpoint = endpoint(plan).clone();
-    let caps = link::endpoint_caps(&endpoint).unwrap();
+    let caps = Registry::standard().caps(&endpoint).unwrap();
     let honest = known(protocol).serve.map(|_| service(protocol.name, ServerLimits::default()));
     let mut listener = dialer.listen(&endpoint).unwrap();
     let hosted = listener.set_party_factory(Box::new(move |from| {
@@ -284,7 +285,7 @@ impl Party for Listens {
 }
 
 fn first_words(plan: &CheckedPlan) -> Vec<u8> {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let mut listener = dialer.listen(endpoint(plan)).unwrap();
     let words = Arc::<Mutex<Vec<u8>>>::default();
     let received = words.clone();
@@ -342,7 +343,7 @@ fn attack_server(
     words: &[u8],
     manner: Manner,
 ) -> Result<(), String> {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let _server = Server::start(std::slice::from_ref(endpoint), service, &GRANTED, &dialer)
         .map_err(|e| e.to_string())?;
     let mut link = dialer.open(endpoint).unwrap();
@@ -417,11 +418,11 @@ fn a_protocol_of_its_own() {
     let serves = known(protocol).serve.is_some();
     for url in LINKS.iter().filter(|_| serves) {
         let endpoint: Endpoint = url.parse().unwrap();
-        let service = service(&name, GRANTED);
-        if service.check_link(&link::endpoint_caps(&endpoint).unwrap()).is_err() {
+        let (service, caps) = (service(&name, GRANTED), Registry::standard().caps(&endpoint).unwrap());
+        if service.check_link(&caps).is_err() {
             continue;
         }
-        let service = match service.extra_endpoints(&endpoint) {
+        let service = match service.extra_endpoints(&endpoint, &caps) {
             Ok(_) => service,
             Err(_) => Arc::new(Alone(service)),
         };
@@ -511,7 +512,7 @@ fn clients_of_hostile_servers_end_in_time_on_real_sockets() {
                     let wrong = &wrong;
                     scope.spawn(move || {
                         let began = Instant::now();
-                        let run = run(&plan, &Dialer::new(Clock::System));
+                        let run = run(&plan, &Registry::standard().dialer(Clock::System));
                         let took = began.elapsed();
                         let most = PLANNED + TIMEOUT + LEEWAY + protocol.more_time + BUSY;
                         let name = format!("{} {case}: {manner:?}", protocol.name);

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use linkgauge::link::{self, TRANSPORTS};
+use linkgauge::Registry;
 use linkgauge::mesh::HostList;
 use linkgauge::monitor::Config;
 use linkgauge::plan::Plan;
@@ -69,7 +69,7 @@ const KEYS: [&str; 20] = [
 /// Runs the plan on the virtual clock if it is accepted, unless it is a long one.
 fn try_plan(net: &VirtualNet, text: &str) {
     let Ok(plan) = Plan::from_toml(text) else { return };
-    let Ok(checked) = schedule::check(plan.clone()) else { return };
+    let Ok(checked) = schedule::check(plan.clone(), Registry::standard()) else { return };
     let _ = schedule::estimate_duration(&checked);
     let is_short = plan.cases.iter().all(|case| {
         let ends = case.stop.count.is_some_and(|count| count < 100);
@@ -111,12 +111,12 @@ fn any_number_in_a_url_is_refused_or_runs() {
     let values = NUMBERS.map(|number| number.trim_matches('\'')).into_iter();
     let values: Vec<String> =
         values.flat_map(|value| [value.to_owned(), format!("{value}@50%"), format!("{value}%")]).collect();
-    for transport in TRANSPORTS {
+    for transport in Registry::standard().transports {
         for (name, _) in transport.options {
             for value in &values {
                 let base = transport.example.split('?').next().unwrap();
                 let Ok(endpoint) = format!("{base}?{name}={value}").parse() else { continue };
-                let _ = link::endpoint_caps(&endpoint);
+                let _ = Registry::standard().caps(&endpoint);
                 if transport.scheme == "mem" {
                     for of in ["far?", "far-messages?type=message&", "far?delay=1s&"] {
                         let url = format!("mem://{of}{name}={value}");

@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, DefectKind};
 use linkgauge::schedule::{self, RunContext};
@@ -316,7 +316,7 @@ fn several_lines_have_joint_and_separate_figures() {
 fn the_estimate_of_a_plan_includes_the_line() {
     let estimate = |case: &str| {
         let text = format!("[[case]]\nurl = \"mem://far?type=line&baud=9600\"\n{case}");
-        let plan = schedule::check(Plan::from_toml(&text).unwrap()).unwrap();
+        let plan = schedule::check(Plan::from_toml(&text).unwrap(), Registry::standard()).unwrap();
         schedule::estimate_duration(&plan).map(|time| time.as_millis())
     };
     assert_eq!(estimate("workload = \"throughput\"\nvolume = \"96k\""), Some(100_000));
@@ -362,11 +362,11 @@ fn looped_over(ports: usize, options: &str, timeout: &str, keeps: Keeps) -> (Cas
         "[[case]]\nurl = [{}]\ntogether = true\nworkload = \"throughput\"\nvolume = 3000\ntimeout = \"{timeout}\"",
         urls.join(", ")
     );
-    let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
+    let plan = schedule::check(Plan::from_toml(&plan).unwrap(), Registry::standard()).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let plugs = scope.spawn(|| plugs(terminals, keeps, &over));
-        let run = schedule::run(&plan, &mut RunContext::new(Dialer::new(Clock::System), &()));
+        let run = schedule::run(&plan, &mut RunContext::new(Registry::standard().dialer(Clock::System), &()));
         over.store(true, Relaxed);
         (run.cases.into_iter().next().unwrap(), plugs.join().unwrap())
     })

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::link::party::Tuning;
 use linkgauge::link::{Dialer, Fault};
@@ -109,7 +110,7 @@ fn refused(act: impl Fn(&mut Node) + Send + 'static) -> String {
         act(&mut node);
         node.is_closed();
     });
-    let dialer = Dialer { timeout: Duration::from_millis(700), ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: Duration::from_millis(700), ..Registry::standard().dialer(Clock::System) };
     let error = dialer.open(&url.parse().unwrap()).err().map(|error| error.to_string());
     node.join().unwrap();
     error.unwrap_or_else(|| "it opened".to_owned()).replace(&url, "URL")
@@ -255,7 +256,7 @@ fn a_name_may_appear_later_and_a_node_may_refuse_at_first() {
         node.hear("55030000 00000000 00000000 00000008 00000004 00000001");
         node
     });
-    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: LONG, ..Registry::standard().dialer(Clock::System) };
     let mut link = dialer.open(&url.parse().unwrap()).unwrap();
     link.send(b"hi", LONG).unwrap();
     let mut got = [0; 10];
@@ -334,7 +335,7 @@ fn a_node_that_accepts_late_is_awaited() {
         }
         node.is_closed()
     });
-    let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: Duration::from_secs(20), ..Registry::standard().dialer(Clock::System) };
     drop(dialer.open(&url.parse().unwrap()).unwrap());
     drop(dialer);
     assert!(node.join().unwrap());
@@ -344,7 +345,11 @@ fn a_node_that_accepts_late_is_awaited() {
 fn the_default_timeout_exceeds_the_longest_accept_time_of_a_real_node() {
     let timeout = |url: &str| {
         let plan = format!("[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\n");
-        let plan = linkgauge::schedule::check(linkgauge::plan::Plan::from_toml(&plan).unwrap()).unwrap();
+        let plan = linkgauge::schedule::check(
+            linkgauge::plan::Plan::from_toml(&plan).unwrap(),
+            Registry::standard(),
+        )
+        .unwrap();
         plan.cases().next().unwrap().load.timeout
     };
     assert!(timeout("linx://192.0.2.7/server") > Duration::from_secs(11));
@@ -370,7 +375,7 @@ fn a_node_that_calls_us_meanwhile_is_accepted() {
         node.hear("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
         node.is_closed()
     });
-    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: LONG, ..Registry::standard().dialer(Clock::System) };
     let link = dialer.open(&format!("linx://127.0.0.2:{port}/server").parse().unwrap()).unwrap();
     drop(link);
     drop(dialer);
@@ -390,7 +395,7 @@ fn a_closed_node_is_called_again() {
             while node.frame() != hex("55030000 00000001 00000001 00000006 4c470001 6869") {}
         }
     });
-    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: LONG, ..Registry::standard().dialer(Clock::System) };
     for _ in 0..3 {
         let mut link = dialer.open(&url).unwrap();
         link.send(b"hi", LONG).unwrap();

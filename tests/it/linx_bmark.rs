@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{Dialer, Fault};
-use linkgauge::protocol::{self, ServerConfig, ServerLimits};
+use linkgauge::link::Fault;
+use linkgauge::protocol::{ServerConfig, ServerLimits};
 use linkgauge::run::Run;
 use linkgauge::serve::Server;
 
@@ -20,7 +21,7 @@ use crate::program::{PATIENCE, Running, run};
 
 /// Frames of the benchmark's two nodes: true for those of the client's. Pings are left out.
 fn captured() -> Vec<(bool, Vec<u8>)> {
-    let text = include_str!("../../crates/engine/src/link/linx/captured/tcp.txt");
+    let text = include_str!("../../crates/engine/src/transport/linx/captured/tcp.txt");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let frames = lines.map(|line| (line.starts_with('<'), hex(&line[2..])));
     frames.filter(|(_, frame)| !b"PQ".contains(&frame[0])).collect()
@@ -40,8 +41,9 @@ fn essence(frame: &[u8]) -> Vec<u8> {
 fn serve(name: &str, url: &str) -> Server {
     let limits = ServerLimits::default();
     let facts = ServerConfig { limits, secret: [9; 32], ..ServerConfig::default() };
-    let service = protocol::find_protocol(name).unwrap().serve.unwrap()(&Arc::new(facts));
-    Server::start(&[url.parse().unwrap()], &service, &limits, &Dialer::new(Clock::System)).unwrap()
+    let service = Registry::standard().protocol(name).unwrap().serve.unwrap()(&Arc::new(facts));
+    Server::start(&[url.parse().unwrap()], &service, &limits, &Registry::standard().dialer(Clock::System))
+        .unwrap()
 }
 
 #[test]
@@ -322,7 +324,7 @@ fn nodes_of_the_lab_need_a_linx_endpoint() {
 fn a_receive_waits_for_its_time_and_not_twice() {
     const WITHIN: Duration = Duration::from_secs(1);
     let server = serve("linx-bmark", "linx://127.0.0.1:0/server");
-    let mut link = Dialer::new(Clock::System).open(&server.endpoints()[0]).unwrap();
+    let mut link = Registry::standard().dialer(Clock::System).open(&server.endpoints()[0]).unwrap();
     let began = Instant::now();
     assert!(matches!(link.receive(&mut [0; 100], WITHIN), Err(Fault::TimedOut)));
     let took = began.elapsed();

@@ -4,20 +4,24 @@ use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::link::party::Tuning;
-use linkgauge::link::{Admission, Batch, Dialer, Fault, Link, LinkError, Listener};
+use linkgauge::link::{Admission, Batch, Fault, Link, LinkError, Listener};
 
 use crate::program::{ServingOn, run};
 
 const LONG: Duration = Duration::from_secs(10);
 
 fn listen(url: &str) -> Result<Box<dyn Listener>, LinkError> {
-    Dialer::new(Clock::System).listen(&url.parse().unwrap())
+    Registry::standard().dialer(Clock::System).listen(&url.parse().unwrap())
 }
 
 fn dial(listener: &dyn Listener) -> Box<dyn Link> {
-    Dialer::new(Clock::System).open(&listener.endpoint()).unwrap_or_else(|error| panic!("{error}"))
+    Registry::standard()
+        .dialer(Clock::System)
+        .open(&listener.endpoint())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn is_in_use(result: Result<Box<dyn Listener>, LinkError>) -> bool {
@@ -302,7 +306,7 @@ fn listeners_detect_vanished_clients_by_keepalive() {
         let mut listener = listen(&format!("tcp://127.0.0.1:0{listens}")).unwrap();
         let place = listener.endpoint().to_string();
         let url = format!("{}{dials}", place.split('?').next().unwrap());
-        let client = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+        let client = Registry::standard().dialer(Clock::System).open(&url.parse().unwrap()).unwrap();
         let (server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Drop).unwrap();
         let idle =
             |link: &dyn Link| link.facts().get("keepalive_idle_seconds").and_then(|idle| idle.as_u64());
@@ -319,7 +323,7 @@ fn accepted_connections_have_the_settings_of_their_listener() {
         let mut listener = listen(&format!("tcp://127.0.0.1:0{options}")).unwrap();
         let place = listener.endpoint().to_string();
         let url = place.split('?').next().unwrap().parse().unwrap();
-        let _client = Dialer::new(Clock::System).open(&url).unwrap();
+        let _client = Registry::standard().dialer(Clock::System).open(&url).unwrap();
         let (server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Drop).unwrap();
         let facts = server.facts();
         assert_eq!(facts["nodelay"], nodelay, "{options}");

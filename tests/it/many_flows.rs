@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::protocol::ServerLimits;
 
@@ -279,14 +280,17 @@ fn an_interrupt_ends_flows_that_share_threads() {
     let plan = linkgauge::plan::Plan::from_toml(&format!(
         "[[case]]\nurl = \"{endpoint}\"\nworkload = \"latency\"\nparallel = 30\ntime = \"100s\"\nwarm_up_count = 0"
     ));
-    let dialer = linkgauge::link::Dialer::new(linkgauge::clock::Clock::System);
+    let dialer = Registry::standard().dialer(linkgauge::clock::Clock::System);
     let cancel = dialer.cancel.clone();
     let interrupt = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
         cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let mut context = linkgauge::schedule::RunContext::new(dialer, &());
-    let run = linkgauge::schedule::run(&linkgauge::schedule::check(plan.unwrap()).unwrap(), &mut context);
+    let run = linkgauge::schedule::run(
+        &linkgauge::schedule::check(plan.unwrap(), Registry::standard()).unwrap(),
+        &mut context,
+    );
     interrupt.join().unwrap();
     assert!(run.interrupted && run.cases[0].failures.is_empty(), "{:?}", run.cases[0].failures);
     assert!(run.cases[0].figures.counts.received > 0);

@@ -1,11 +1,11 @@
 //! Hundreds of serial ports, and of ports of a device server, measured side by side.
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::device_server::{DeviceServer, DeviceServerOptions};
 use linkgauge::lab::uart::{DeliveryMode, LabUarts, UartCounters, UartOptions, default_batch_interval};
-use linkgauge::link::Dialer;
 use linkgauge::link::serial_line::{self, FlowControl, Parity, SerialSettings, StopBits};
 use linkgauge::plan::Plan;
 use linkgauge::schedule::{self, RunContext};
@@ -45,8 +45,8 @@ fn measure_all(endpoints: &[Endpoint]) {
          [[case]]\nurl = [{urls}]\nworkload = \"throughput\"\nvolume = {TRANSFER_BYTES}\nprobe = false\n{common}",
         urls = urls.join(",")
     );
-    let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
-    let run = schedule::run(&plan, &mut RunContext::new(Dialer::new(Clock::System), &()));
+    let plan = schedule::check(Plan::from_toml(&plan).unwrap(), Registry::standard()).unwrap();
+    let run = schedule::run(&plan, &mut RunContext::new(Registry::standard().dialer(Clock::System), &()));
     let [latency, transfer] = &run.cases[..] else { panic!("two cases") };
     for case in [latency, transfer] {
         assert!(run.is_complete(), "{:?}", case.failures.first());

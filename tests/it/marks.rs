@@ -1,10 +1,10 @@
 //! Marks in the IP headers of received datagrams: what both ends of a linkgauge session read.
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
-use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
-use linkgauge::protocol::{ServerConfig, ServerLimits, find_protocol};
+use linkgauge::protocol::{ServerConfig, ServerLimits};
 use linkgauge::serve::Server;
 use serde_json::{Value, json};
 
@@ -13,8 +13,9 @@ use crate::program::run;
 /// A server of this protocol in this process.
 pub fn serve(protocol: &str, url: &str) -> Server {
     let config = ServerConfig { secret: [9; 32], ..ServerConfig::default() };
-    let service = find_protocol(protocol).unwrap().serve.unwrap()(&std::sync::Arc::new(config));
-    let dialer = Dialer::new(Clock::System);
+    let service =
+        Registry::standard().protocol(protocol).unwrap().serve.unwrap()(&std::sync::Arc::new(config));
+    let dialer = Registry::standard().dialer(Clock::System);
     Server::start(&[url.parse().unwrap()], &service, &ServerLimits::DEFAULT, &dialer).unwrap()
 }
 
@@ -84,7 +85,7 @@ fn a_relay_that_resets_the_class_is_named() {
         log: None,
     };
     // The relay sends datagrams of its own, without a class.
-    let relay = Shaper::start(&options, &Dialer::new(Clock::System)).unwrap();
+    let relay = Shaper::start(&options, &Registry::standard().dialer(Clock::System)).unwrap();
     let case = case("latency", &format!("{}?dscp=EF&ecn=ect1", relay.endpoint()), &LATENCY);
     let [forward_ce, reverse_ce, changed @ ..] = marks(&case);
     assert_eq!((forward_ce, reverse_ce), (Some(0), Some(0)));

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use linkgauge::report::{FORMATS, RUN_SCHEMA, ReportOptions};
+use linkgauge::lists::REPORT_FORMATS;
+use linkgauge::report::{RUN_SCHEMA, ReportOptions};
 use linkgauge::run::Run;
 use serde_json::Value;
 
@@ -44,7 +45,7 @@ fn old_documents_are_read_completely_and_reported() {
         let errors: Vec<String> = validator.iter_errors(&new).map(|defect| defect.to_string()).collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
         holds(&new, &old, &name.to_string());
-        for format in FORMATS {
+        for format in REPORT_FORMATS {
             let mut out = Vec::new();
             (format.write)(&run, &ReportOptions::default(), &mut out).unwrap();
             assert!(!out.is_empty(), "{name}: {}", format.name);

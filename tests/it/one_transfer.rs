@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::Dialer;
 use linkgauge::link::shaped::{Shape, SharedPath};
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, Run};
@@ -14,10 +14,12 @@ use crate::virtual_net::VirtualNet;
 
 /// What a user gets who sets no repetitions, and the time that passes.
 fn measure(url: &str, case: &str) -> (CaseResult, Duration) {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let server = Server::on(url).start_with(&dialer).unwrap();
     let text = format!("[[case]]\nurl = \"{}\"\n{case}", server.url());
-    let plan = schedule::check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions();
+    let plan = schedule::check(Plan::from_toml(&text).unwrap(), Registry::standard())
+        .unwrap()
+        .split_into_repetitions();
     let began = dialer.now();
     let mut run: Run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
     let elapsed = dialer.now().since(began);
@@ -37,7 +39,9 @@ fn measure_shaped(bits_per_second: f64, delay: Duration, case: &str) -> (CaseRes
     let text = format!(
         "[[case]]\nurl = \"{url}\"\nprotocol = \"linkgauge\"\nworkload = \"throughput\"\nsize = 1000\n{case}"
     );
-    let plan = schedule::check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions();
+    let plan = schedule::check(Plan::from_toml(&text).unwrap(), Registry::standard())
+        .unwrap()
+        .split_into_repetitions();
     let mut run = schedule::run(&plan, &mut RunContext::new(net.dialer.clone(), &()));
     assert!(run.is_complete(), "{:?}", run.cases[0].failures);
     (run.cases.remove(0), net.dialer.now().since(began))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::link::ptp::PtpClock;
 use linkgauge::link::shaped::{Shape, SharedPath};
 use linkgauge::link::time_of_day::TimeOfDay;
@@ -131,6 +132,6 @@ fn a_message_without_room_for_the_times_is_refused() {
     let text = "[[case]]\nurl = \"mem://far\"\nprotocol = \"linkgauge\"\nworkload = \"latency\"\nsize = 23\n\
                 protocol_options = { one-way = \"1\" }";
     let plan = linkgauge::plan::Plan::from_toml(text).unwrap();
-    let error = linkgauge::schedule::check(plan).unwrap_err().to_string();
+    let error = linkgauge::schedule::check(plan, Registry::standard()).unwrap_err().to_string();
     assert!(error.contains("use a --size of 24"), "{error}");
 }

@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
-use linkgauge::link::Dialer;
 use linkgauge::protocol::device::wire::{DeviceHeader, DeviceMessage, HEADER_BYTES};
 use linkgauge::protocol::irtt::packet::{OPEN, packet_of};
 use linkgauge::protocol::irtt::params::Params;
 use linkgauge::protocol::linkgauge::wire::{self, Hello};
-use linkgauge::protocol::{self, PROTOCOLS, Protocol, ServerConfig, ServerLimits};
+use linkgauge::protocol::{Protocol, ServerConfig, ServerLimits};
 use linkgauge::serve::Server;
 use socket2::{Domain, Socket, Type};
 
@@ -27,13 +27,14 @@ use super::raw_client::{address, connect};
 fn serve_at(peer: &Protocol, url: &str, limits: ServerLimits) -> Option<Server> {
     let facts = ServerConfig { limits, secret: [9; 32], ..ServerConfig::default() };
     let service = peer.serve?(&Arc::new(facts));
-    Server::start(&[url.parse().unwrap()], &service, &limits, &Dialer::new(Clock::System)).ok()
+    Server::start(&[url.parse().unwrap()], &service, &limits, &Registry::standard().dialer(Clock::System))
+        .ok()
 }
 
 /// The protocols that can be served there, each with a server.
 fn all(url: &str, limits: ServerLimits) -> Vec<(&'static str, Server)> {
     let serve = |peer: &'static Protocol| Some((peer.name, serve_at(peer, url, limits)?));
-    let all: Vec<_> = PROTOCOLS.iter().filter_map(serve).collect();
+    let all: Vec<_> = Registry::standard().protocols.iter().filter_map(serve).collect();
     assert!(all.len() >= 2, "{url}");
     all
 }
@@ -179,7 +180,7 @@ fn the_rate_limit_holds_for_received_data_in_every_protocol() {
 fn two_connections_of_one_address_share_its_rate() {
     let limits = ServerLimits { bit_rate: Some(8e6), duration_s: 2, ..ServerLimits::default() };
     let server =
-        serve_at(protocol::find_protocol("chargen").unwrap(), "tcp://127.0.0.1:0?sndbuf=64Ki", limits)
+        serve_at(Registry::standard().protocol("chargen").unwrap(), "tcp://127.0.0.1:0?sndbuf=64Ki", limits)
             .unwrap();
     let began = Instant::now();
     let read = || {
@@ -346,7 +347,8 @@ fn unsupported_limits_are_refused_at_the_start() {
     let token = directory.path().join("token");
     std::fs::write(&token, "secret").unwrap();
     let token = token.to_str().unwrap();
-    for peer in PROTOCOLS
+    for peer in Registry::standard()
+        .protocols
         .iter()
         .filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp", "irtt"].contains(&peer.name))
     {
@@ -395,7 +397,7 @@ fn clients_without_a_handshake_make_room_for_others() {
     // 20 connections of a source may wait.
     let limits = ServerLimits { flows: 4, idle_s: 600, ..ServerLimits::default() };
     let server =
-        serve_at(protocol::find_protocol("linkgauge").unwrap(), "tcp://127.0.0.1:0", limits).unwrap();
+        serve_at(Registry::standard().protocol("linkgauge").unwrap(), "tcp://127.0.0.1:0", limits).unwrap();
     let endpoint = &server.endpoints()[0];
     let silent: Vec<_> = (0..50).map(|_| connect(endpoint)).collect();
     wait_until("the end of the oldest", || silent[..30].iter().all(is_ended).then_some(()));
@@ -513,12 +515,14 @@ fn reply_number(socket: &UdpSocket) -> u32 {
 #[test]
 fn senders_with_unverified_addresses_make_room_for_others() {
     for (name, is_stateless) in [("stamp", false), ("twamp-light", false), ("stamp", true)] {
-        let protocol = protocol::find_protocol(name).unwrap();
+        let protocol = Registry::standard().protocol(name).unwrap();
         let limits = ServerLimits::default();
         let service =
             protocol.serve.unwrap()(&Arc::new(ServerConfig { is_stateless, ..ServerConfig::default() }));
         let endpoints = ["udp://127.0.0.1:0".parse().unwrap()];
-        let server = Server::start(&endpoints, &service, &limits, &Dialer::new(Clock::System)).unwrap();
+        let server =
+            Server::start(&endpoints, &service, &limits, &Registry::standard().dialer(Clock::System))
+                .unwrap();
         let connected = |host: String| {
             let socket = UdpSocket::bind((host.as_str(), 0)).unwrap();
             socket.connect(address(&server.endpoints()[0])).unwrap();

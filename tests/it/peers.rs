@@ -3,8 +3,9 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::{Dialer, Fault};
+use linkgauge::link::Fault;
 
 use crate::client::{free_port, linkgauge};
 use crate::program::PATIENCE;
@@ -30,7 +31,7 @@ fn options_of_ask_belong_to_ask() {
 fn a_port_without_a_listener_refuses() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("udp://127.0.0.1:{free}").parse().unwrap();
-    let mut link = Dialer::new(Clock::System).open(&url).unwrap();
+    let mut link = Registry::standard().dialer(Clock::System).open(&url).unwrap();
     link.send(b"?", PATIENCE).unwrap();
     let error = link.receive(&mut [0; 10], PATIENCE).unwrap_err();
     assert!(

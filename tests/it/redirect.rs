@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use linkgauge::lab::redirect::RedirectorEvent;
 use linkgauge::link::Fault;
-use linkgauge::link::rfc2217::PortServer;
 use linkgauge::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
+use linkgauge::transport::rfc2217::PortServer;
 use rustix::process::Signal as ProcessSignal;
 use rustix::termios::{QueueSelector, tcflush};
 

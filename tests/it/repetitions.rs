@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::{self, Dialer};
+use linkgauge::link::{self};
 use linkgauge::plan::Plan;
 use linkgauge::protocol::echo_reflector;
 use linkgauge::run::Run;
@@ -11,10 +12,10 @@ use linkgauge::schedule::{self, RunContext};
 
 /// Runs a plan against echoes on every `mem://` endpoint it names.
 fn run(text: &str) -> Run {
-    let plan = schedule::check(Plan::from_toml(text).unwrap()).unwrap();
-    let dialer = Dialer::new(Clock::new_virtual());
+    let plan = schedule::check(Plan::from_toml(text).unwrap(), Registry::standard()).unwrap();
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     for endpoint in plan.cases().flat_map(|case| &case.endpoints) {
-        let caps = link::endpoint_caps(endpoint).unwrap();
+        let caps = Registry::standard().caps(endpoint).unwrap();
         let server = move |_: &str| -> Box<dyn link::party::Party> {
             Box::new(echo_reflector(&caps, Duration::from_secs(60)))
         };

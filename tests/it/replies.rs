@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use linkgauge::Registry;
 use linkgauge::plan::Plan;
 use linkgauge::sample::{ReplyEventKind, ReplyLogs};
 use linkgauge::schedule::{self, RunContext};
@@ -23,7 +24,7 @@ fn every_measured_request_has_an_event() {
             "[[case]]\nurl = \"mem://far-lossy?type=message&{options}\"\nprotocol = \"echo\"\nworkload = \"latency\"\n\
              rate = \"100/s\"\ncount = 300\ntimeout = \"25ms\"\nwarm_up_count = 10"
         );
-        let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
+        let plan = schedule::check(Plan::from_toml(&plan).unwrap(), Registry::standard()).unwrap();
         let run = schedule::run(&plan, &mut context);
         let counts = run.cases[0].figures.counts;
         let log = logs.take_new().remove(0);

@@ -1,5 +1,6 @@
 //! Responsiveness on the virtual clock, over links with a known queue.
 
+use linkgauge::Registry;
 use linkgauge::run::{CaseResult, Confidence, Run};
 
 use crate::virtual_net::VirtualNet;
@@ -114,7 +115,7 @@ fn settings_without_a_meaning_are_refused() {
     ] {
         let text = format!("[[case]]\nworkload = \"responsiveness\"\nprotocol = \"linkgauge\"\n{case}");
         let Ok(plan) = linkgauge::plan::Plan::from_toml(&text) else { panic!("{text}") };
-        let error = linkgauge::schedule::check(plan).unwrap_err().to_string();
+        let error = linkgauge::schedule::check(plan, Registry::standard()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
 }

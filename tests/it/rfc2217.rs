@@ -5,14 +5,15 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::{Dialer, Fault, Link};
+use linkgauge::link::{Fault, Link};
 
 use crate::client::free_port;
 use crate::program::{PATIENCE, run};
 
 fn open(url: &str) -> Result<Box<dyn Link>, String> {
-    Dialer::new(Clock::System).open(&url.parse().unwrap()).map_err(|error| error.to_string())
+    Registry::standard().dialer(Clock::System).open(&url.parse().unwrap()).map_err(|error| error.to_string())
 }
 
 /// Runs a dishonest server for one client: it gets the connection and ends with it.

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::device_server::{DeviceServer, DeviceServerOptions};
+use linkgauge::link::Link;
 use linkgauge::link::serial_line::{FlowControl, OutputSignal, Parity, SerialSettings};
-use linkgauge::link::{Dialer, Link};
 use linkgauge::system::{Pty, PtyPacket};
 use rustix::process::{Signal as Kill, getuid};
 use serde_json::Value;
@@ -286,7 +287,8 @@ fn rejected_settings_are_reported() {
 #[test]
 fn a_pseudo_terminal_has_no_wires_and_counts_nothing() {
     let plug = Plug::new();
-    let mut link = Dialer::new(Clock::System).open(&plug.url("?baud=300").parse().unwrap()).unwrap();
+    let mut link =
+        Registry::standard().dialer(Clock::System).open(&plug.url("?baud=300").parse().unwrap()).unwrap();
     let per_second = |link: &dyn Link| link.caps().link_rate.unwrap().bits_per_second;
     assert_eq!(per_second(&*link), 300.0);
     let port = link.port_control().unwrap();

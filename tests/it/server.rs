@@ -5,14 +5,14 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::uart::{self, LabUarts};
-use linkgauge::link::Dialer;
 use linkgauge::plan::{Plan, StopCondition};
 use linkgauge::protocol::linkgauge::wire::{self, FlowKind, Hello, SessionReply, SessionRequest};
-use linkgauge::protocol::{self, ServerConfig, ServerLimits};
+use linkgauge::protocol::{ServerConfig, ServerLimits};
 use linkgauge::run::Run;
 use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
@@ -26,17 +26,17 @@ use crate::raw_client::{RawClient, RawDatagrams, address, connect, plan};
 pub fn serve(limits: ServerLimits, token: Option<&str>) -> Server {
     let facts =
         ServerConfig { limits, token: token.map(str::to_owned), secret: [9; 32], ..ServerConfig::default() };
-    let service = protocol::find_protocol("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
+    let service = Registry::standard().protocol("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
     let urls = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"].map(|url| url.parse().unwrap());
-    Server::start(&urls, &service, &limits, &Dialer::new(Clock::System)).unwrap()
+    Server::start(&urls, &service, &limits, &Registry::standard().dialer(Clock::System)).unwrap()
 }
 
 /// Runs one case against an endpoint.
 pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{endpoint}\"\n{case}")).unwrap();
-    let mut bench = RunContext::new(Dialer::new(Clock::System), &());
+    let mut bench = RunContext::new(Registry::standard().dialer(Clock::System), &());
     bench.token = token.map(str::to_owned);
-    schedule::run(&schedule::check(plan).unwrap(), &mut bench)
+    schedule::run(&schedule::check(plan, Registry::standard()).unwrap(), &mut bench)
 }
 
 /// Why a run failed.

@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
-use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
 use linkgauge::plan::{Pacing, StopCondition, WaitMode};
 use linkgauge::protocol::linkgauge::proof::TokenProof;
@@ -323,7 +323,7 @@ fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
         seed: 1,
         log: None,
     };
-    let shaper = Shaper::start(&options, &Dialer::new(Clock::System)).unwrap();
+    let shaper = Shaper::start(&options, &Registry::standard().dialer(Clock::System)).unwrap();
     let case = "workload = \"throughput\"\ntime = \"2s\"\ntimeout = \"2s\"\nprobe = false";
     let run = measure(shaper.endpoint(), case, None);
     assert!(run.is_complete(), "{:?}", run.cases[0].warnings);

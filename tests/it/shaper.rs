@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::shaper::{PROFILES, Shaper, ShaperOptions};
+use linkgauge::link::Link;
 use linkgauge::link::shaped::{Occurrence, Shape};
-use linkgauge::link::{Dialer, Link};
 use rustix::process::Signal;
 
 use super::echo_server::{EchoServer, GOODBYE};
@@ -24,7 +25,8 @@ const LONG: Duration = Duration::from_secs(20);
 fn start(listen: &str, to: &Endpoint, up: Shape, down: Shape) -> Shaper {
     let options =
         ShaperOptions { listen: listen.parse().unwrap(), to: to.clone(), up, down, seed: 1, log: None };
-    Shaper::start(&options, &Dialer::new(Clock::System)).unwrap_or_else(|error| panic!("{error}"))
+    Shaper::start(&options, &Registry::standard().dialer(Clock::System))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A shaper in front of a TCP server of this test, and the address to connect to.
@@ -56,7 +58,7 @@ fn delayed(ms: u64) -> Shape {
 }
 
 fn open(shaper: &Shaper) -> Box<dyn Link> {
-    Dialer::new(Clock::System).open(shaper.endpoint()).unwrap()
+    Registry::standard().dialer(Clock::System).open(shaper.endpoint()).unwrap()
 }
 
 /// Bytes that identify their position.
@@ -309,7 +311,7 @@ fn the_command_prints_its_settings_and_totals() {
     let place: Endpoint = first.strip_prefix(&format!("shaping {to} on ")).unwrap().parse().unwrap();
     assert_eq!(lines.next().unwrap(), "  up:   delay 5ms, 10.00 kB/s (80.00 kbit/s), queue 4.000 kB");
     assert_eq!(lines.next().unwrap(), "  down: delay 5ms, queue 4.000 kB");
-    let mut link = Dialer::new(Clock::System).open(&place).unwrap();
+    let mut link = Registry::standard().dialer(Clock::System).open(&place).unwrap();
     send_all(&mut *link, &[&[0; 100], GOODBYE].concat());
     let mut got = 0;
     while let Ok(length) = link.receive(&mut [0; 200], LONG) {

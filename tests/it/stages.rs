@@ -1,5 +1,6 @@
 //! Stages of round trips, from stamps of the kernels on loopback.
 
+use linkgauge::Registry;
 use serde_json::Value;
 
 use crate::marks::{case, serve};
@@ -54,8 +55,11 @@ fn the_stages_of_both_ends_add_up_to_the_round_trip() {
 #[ignore = "long"]
 fn a_message_of_several_frames_has_the_stamps_of_its_last_one() {
     let directory = tempfile::tempdir().unwrap();
-    let transport =
-        linkgauge::link::TRANSPORTS.iter().find(|transport| transport.scheme == "linx+eth").unwrap();
+    let transport = linkgauge::Registry::standard()
+        .transports
+        .iter()
+        .find(|transport| transport.scheme == "linx+eth")
+        .unwrap();
     let url = &(transport.loopback_urls)(directory.path().to_str().unwrap())[0];
     let _server = serve("linkgauge", url);
     for (size, connections) in [("64", 1), ("20000", 1), ("64", 4)] {
@@ -127,7 +131,7 @@ fn stamps_that_no_case_can_have_are_refused() {
     let refusal = |case: &str| {
         let text = format!("[[case]]\nurl = \"127.0.0.1\"\nprotocol = \"linkgauge\"\nstamps = true\n{case}");
         let plan = linkgauge::plan::Plan::from_toml(&text).unwrap();
-        linkgauge::schedule::check(plan).unwrap_err().to_string()
+        linkgauge::schedule::check(plan, Registry::standard()).unwrap_err().to_string()
     };
     let small = refusal("workload = \"latency\"\nsize = 43");
     assert!(small.contains("use a --size of 44"), "{small}");

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::link::party::{Party, Step};
-use linkgauge::link::{Batch, Dialer, Fault};
+use linkgauge::link::{Batch, Fault};
 use linkgauge::plan::Plan;
 use linkgauge::run::CaseResult;
 use linkgauge::schedule::{self, RunContext};
@@ -63,7 +64,7 @@ impl Party for Stopping {
 
 /// Runs one case, which may take at most `most` of virtual time; it must not be complete.
 fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let url = "mem://stops?buffer=65536&rate=100Mbit/s";
     let mut listener = dialer.listen(&url.parse().unwrap()).unwrap();
     let server = move |_: &str| -> Box<dyn Party> {
@@ -71,7 +72,7 @@ fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
     };
     assert!(listener.set_party_factory(Box::new(server)).is_ok());
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{url}\"\n{case}")).unwrap();
-    let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
+    let plan = schedule::check(plan, Registry::standard()).unwrap_or_else(|error| panic!("{error}"));
     let mut bench = RunContext::new(dialer.clone(), &());
     let mut run = schedule::run(&plan, &mut bench);
     assert!(!run.is_complete(), "{case}");

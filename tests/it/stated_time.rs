@@ -3,9 +3,9 @@
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
-use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
 use rustix::process::Signal;
 
@@ -88,7 +88,7 @@ fn of_a_server_that_is_slow() {
         seed: 1,
         log: None,
     };
-    let relay = Shaper::start(&options, &Dialer::new(Clock::System)).unwrap();
+    let relay = Shaper::start(&options, &Registry::standard().dialer(Clock::System)).unwrap();
     run_all(&serving, relay.endpoint().as_str(), None);
 }
 

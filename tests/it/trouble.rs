@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
-use linkgauge::link::Dialer;
 use serde_json::Value;
 
 use super::program::run;
@@ -13,7 +13,7 @@ use super::program::run;
 fn median_ms(listen: &str, faults: Faults, options_of_client: &[(&str, &str)]) -> f64 {
     let options =
         TroubleOptions { listen: vec![listen.parse().unwrap()], faults, ..TroubleOptions::default() };
-    let server = TroubledServer::start(&options, Dialer::new(Clock::System)).unwrap();
+    let server = TroubledServer::start(&options, Registry::standard().dialer(Clock::System)).unwrap();
     let mut url = server.endpoints()[0].clone();
     for (name, value) in options_of_client {
         url = url.with_option(name, value).unwrap();

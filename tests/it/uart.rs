@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::uart::{
@@ -13,7 +14,7 @@ use linkgauge::lab::uart::{
 use linkgauge::link::serial_line::{
     self, FlowControl, Parity, PurgeTarget, SerialSettings, StopBits, XOFF, XON,
 };
-use linkgauge::link::{Dialer, Fault, Link};
+use linkgauge::link::{Fault, Link};
 use rustix::process::Signal;
 
 use super::program::{self, Running, wait_until};
@@ -45,7 +46,7 @@ fn null_modem() -> LabUarts {
 
 fn open(path: &Path, line: &SerialSettings) -> Box<dyn Link> {
     let endpoint: Endpoint = serial_line::port_endpoint(path, line).unwrap();
-    Dialer::new(Clock::System).open(&endpoint).unwrap_or_else(|error| panic!("{error}"))
+    Registry::standard().dialer(Clock::System).open(&endpoint).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn send(link: &mut dyn Link, mut bytes: &[u8]) {

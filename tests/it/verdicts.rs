@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use linkgauge::report::FORMATS;
+use linkgauge::lists::REPORT_FORMATS;
 use linkgauge::run::{PartResult, Run};
 use serde_json::Value;
 
@@ -192,7 +192,7 @@ fn thresholds_decide_the_exit_status() {
     assert!(xml.contains("tests=\"4\" failures=\"1\" errors=\"1\""), "{xml}");
     assert!(xml.contains("name=\"p50 &lt; 1 ns\" time=\"0\"><failure message=\"measured "), "{xml}");
     // The parts of a case have no thresholds.
-    for format in FORMATS.iter().filter(|format| !format.name.starts_with("csv-")) {
+    for format in REPORT_FORMATS.iter().filter(|format| !format.name.starts_with("csv-")) {
         let report = run(&["report", &json, "--format", format.name]).stdout.replace("&lt;", "<");
         assert!(report.contains("p50 < 1 ns"), "{}: {report}", format.name);
     }

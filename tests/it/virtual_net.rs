@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{self, Dialer};
+use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
-use linkgauge::protocol::{self, ServerConfig, ServerLimits, Service};
+use linkgauge::protocol::{ServerConfig, ServerLimits, Service};
 use linkgauge::run::Run;
 use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
@@ -18,7 +19,9 @@ pub fn service(peer: &str, limits: ServerLimits) -> Arc<dyn Service> {
 
 fn configured_service(peer: &str, config: ServerConfig) -> Arc<dyn Service> {
     let facts = ServerConfig { secret: [7; 32], ..config };
-    protocol::find_protocol(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts))
+    Registry::standard().protocol(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(
+        facts,
+    ))
 }
 
 /// A dialer on a virtual clock that reaches a server of `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
@@ -39,7 +42,7 @@ impl VirtualNet {
 
     /// The same with a configuration of the server.
     pub fn configured(peer: &str, config: ServerConfig) -> VirtualNet {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let limits = config.limits;
         let service = configured_service(peer, config);
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
@@ -47,7 +50,8 @@ impl VirtualNet {
         // The client's URL holds the impairments of the link; the server's URL needs only the type.
         let messages = endpoints.iter().map(|url| format!("{url}-messages?type=message").parse().unwrap());
         let lossy = endpoints.iter().map(|url| format!("{url}-lossy?type=message&drop=9").parse().unwrap());
-        let fits = |endpoint: &Endpoint| service.check_link(&link::endpoint_caps(endpoint).unwrap()).is_ok();
+        let fits =
+            |endpoint: &Endpoint| service.check_link(&Registry::standard().caps(endpoint).unwrap()).is_ok();
         let all = endpoints.iter().cloned().chain(messages).chain(lossy);
         let all: Vec<_> = all.filter(fits).collect();
         let server = Server::start(&all, &service, &limits, &dialer).unwrap();
@@ -62,7 +66,7 @@ impl VirtualNet {
 
     pub fn run_plan(&self, plan: Plan) -> Run {
         let mut bench = RunContext::new(self.dialer.clone(), &());
-        let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
+        let plan = schedule::check(plan, Registry::standard()).unwrap_or_else(|error| panic!("{error}"));
         schedule::run(&plan, &mut bench)
     }
 }

@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     ("crates/engine/src/host/radio/nl80211.rs", "he", "    He,"),
     ("crates/engine/src/host/radio/nl80211.rs", "he", "WifiGeneration::He"),
     // A method of the standard library.
-    ("crates/engine/src/link/linx/node_connection.rs", "exchange", "compare_exchange"),
+    ("crates/engine/src/transport/linx/node_connection.rs", "exchange", "compare_exchange"),
 ];
 
 fn root() -> &'static Path {

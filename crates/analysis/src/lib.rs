@@ -14,4 +14,5 @@
 
 pub mod explain;
 pub mod import;
+pub mod lists;
 pub mod report;

@@ -1,9 +1,9 @@
 //! Measuring and serving. Its threads send events and never print.
 //!
-//! Four nouns explain the rest. A [`link::Link`] is an open endpoint that moves bytes or messages. A
+//! Four nouns explain the rest. A [`link::Link`] is an open endpoint that moves bytes or messages; a [`link::Transport`] opens such links. A
 //! [`link::party::Party`] is the behaviour of one end of it, as a state machine. A [`workload::Workload`] provides the parties and computes the figures. A
-//! [`protocol::Protocol`] says what the remote speaks, and puts the parties on their links. [`schedule`] runs the flows of a plan,
-//! [`serve`] the parties of clients.
+//! [`protocol::Protocol`] says what the remote speaks, and puts the parties on their links. The [`Registry`] lists all of them, and
+//! nothing below it has a list. [`schedule`] runs the flows of a plan, [`serve`] the parties of clients.
 //!
 //! # The loop
 //!
@@ -11,7 +11,7 @@
 //! outcome and the time. A party never waits and never reads a clock. So the same server party runs in a server's thread and inside
 //! `mem://` on a virtual clock, and the same client party measures over a socket and in a test that is exact to the nanosecond. Rates,
 //! directions and transports have no loops of their own; pacing, warm-up and stop conditions are values (`workload/phases.rs`). The
-//! server ends of `mem://` use `perform_step` as well; the network only decides the order of events (`link/mem/network.rs`).
+//! server ends of `mem://` use `perform_step` as well; the network only decides the order of events (`transport/mem/network.rs`).
 //!
 //! # Time
 //!
@@ -61,7 +61,7 @@
 //!
 //! # Nodes
 //!
-//! In LINX many endpoints share one connection (`link/linx/`). A receiver that waits reads the connection and puts messages for other
+//! In LINX many endpoints share one connection (`transport/linx/`). A receiver that waits reads the connection and puts messages for other
 //! endpoints into their mailboxes, so a single receiver needs no second thread to wake it. A thread of the connection handles timers
 //! (`node_connection.rs`). An endpoint that shares its thread with others waits for a doorbell, a descriptor of its own
 //! (`linx/doorbell.rs`); that thread of the connection reads then and rings. The node protocols are state machines, as parties are.
@@ -97,7 +97,7 @@
 //! # Reaching a host
 //!
 //! `link/hosts.rs` orders the addresses of a name and remembers which one has answered, for all links of a dialer.
-//! `link/connect_first.rs` opens streams to them (RFC 8305), `link/fallback.rs` sends first messages without connections. Why a host
+//! `transport/connect_first.rs` opens streams to them (RFC 8305), `transport/fallback.rs` sends first messages without connections. Why a host
 //! cannot be reached is decided in `link/reachability.rs`, by the reports in the error queue of the socket; they are read until the
 //! first reply. If nothing arrived, `schedule` waits for late reports on the links of the case (`Dialer::await_report`).
 //!
@@ -136,6 +136,10 @@ pub mod host;
 pub mod link;
 pub mod path;
 pub mod protocol;
+pub mod registry;
 pub mod schedule;
 pub mod serve;
+pub mod transport;
 pub mod workload;
+
+pub use registry::Registry;

@@ -380,6 +380,7 @@ pub fn run_in_threads(
 
 #[cfg(test)]
 mod tests {
+    use crate::registry::Registry;
     use std::time::Duration;
 
     use super::*;
@@ -400,10 +401,10 @@ mod tests {
 
     #[test]
     fn an_interrupted_case_is_incomplete() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let endpoint: linkgauge_model::endpoint::Endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = crate::link::endpoint_caps(&endpoint).unwrap();
+        let caps = Registry::standard().caps(&endpoint).unwrap();
         let new_server = move |_: &str| -> Box<dyn crate::link::party::Party> {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
@@ -414,7 +415,7 @@ mod tests {
             workload: Some("latency".to_owned()),
             ..CaseSpec::default()
         };
-        let plan = check(Plan::new(spec.expand().unwrap()).unwrap()).unwrap();
+        let plan = check(Plan::new(spec.expand().unwrap()).unwrap(), Registry::standard()).unwrap();
         let observer = CancelOnCaseStart(&dialer.cancel.clone());
         let mut context = RunContext::new(dialer, &observer);
         let run = run(&plan, &mut context);
@@ -428,7 +429,7 @@ mod tests {
             timeout: Some(linkgauge_model::units::Span(timeout)),
             ..CaseSpec::default()
         };
-        check(Plan::new(spec.expand().unwrap()).unwrap()).unwrap()
+        check(Plan::new(spec.expand().unwrap()).unwrap(), Registry::standard()).unwrap()
     }
 
     #[test]
@@ -436,7 +437,7 @@ mod tests {
         // The kernel accepts the connection.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let cancel = dialer.cancel.clone();
         let began = dialer.now();
         let interrupt = std::thread::spawn(move || {
@@ -466,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_short_timeout_holds_for_connecting() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let mut listener = dialer.listen(&"mem://silent".parse().unwrap()).unwrap();
         let new_server =
             |_: &str| -> Box<dyn Party> { Box::new(SilentParty(crate::link::Batch::new(100, 1))) };

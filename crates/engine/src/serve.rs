@@ -141,8 +141,9 @@ impl Server {
     ) -> Result<Server, LinkError> {
         let mut all = endpoints.to_vec();
         for endpoint in endpoints {
-            let beside = service.extra_endpoints(endpoint);
-            let beside = beside.map_err(|error| LinkError::new(endpoint, error.into()))?;
+            let beside =
+                dialer.registry.caps(endpoint).and_then(|caps| Ok(service.extra_endpoints(endpoint, &caps)?));
+            let beside = beside.map_err(|fault| LinkError::new(endpoint, fault))?;
             let is_named = |beside: &Endpoint| endpoints.iter().any(|named| has_same_port(named, beside));
             all.extend(beside.into_iter().filter(|beside| !is_named(beside)));
         }
@@ -179,7 +180,7 @@ impl Server {
         service: Arc<dyn Service>,
         dialer: &Dialer,
     ) -> Result<(), LinkError> {
-        let caps = crate::link::endpoint_caps(endpoint).and_then(|caps| {
+        let caps = dialer.registry.caps(endpoint).and_then(|caps| {
             service.check_link(&caps).map_err(|error| Fault::Unsupported(error.to_string()))?;
             Ok(caps)
         });
@@ -286,7 +287,7 @@ impl ServerContext {
             clock: dialer.clock.clone(),
             should_stop: AtomicBool::new(false),
             counters: Arc::default(),
-            admission: AdmissionControl::new(rates.clone(), refusals.clone()),
+            admission: AdmissionControl::new(dialer.registry, rates.clone(), refusals.clone()),
             refusals,
             rate_limiter: rates,
             quotas: Arc::default(),

@@ -231,6 +231,7 @@ fn collected_records(list: &HostList, runs: Vec<Run>) -> BTreeMap<(TestKind, usi
 
 #[cfg(test)]
 mod tests {
+    use linkgauge_engine::Registry;
     use serde_json::{Value, json};
 
     use super::*;
@@ -252,7 +253,7 @@ mod tests {
             listen: "127.0.0.1".parse().unwrap(),
             port: None,
         };
-        let dialer = linkgauge_engine::link::Dialer::new(linkgauge_model::clock::Clock::System);
+        let dialer = Registry::standard().dialer(linkgauge_model::clock::Clock::System);
         let tester = Tester::new(limits);
         let (_server, port) = tester.serve(("tcp", 0), "token", &dialer).unwrap();
         let test = TestOrder::Latency { time_ms: 100, per_second: 100.0, message_bytes: 16 };

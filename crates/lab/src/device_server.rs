@@ -15,10 +15,12 @@ use std::thread::{Builder, JoinHandle};
 
 use super::LabError;
 use super::packing::PackingRules;
+use linkgauge_engine::Registry;
 use linkgauge_engine::host::cpu;
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::serial_line::{self, SerialSettings};
-use linkgauge_engine::link::{Dialer, Fault, Framing, Link, LinkError, Listener, rfc2217};
+use linkgauge_engine::link::{Dialer, Fault, Framing, Link, LinkError, Listener};
+use linkgauge_engine::transport::rfc2217;
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 
@@ -204,7 +206,7 @@ impl DeviceServer {
     /// Fails if the options contradict each other, or if a serial port, a listener or a thread cannot be started.
     pub fn start(options: &DeviceServerOptions) -> Result<DeviceServer, LabError> {
         check_options(options)?;
-        let mut dialer = Dialer::new(Clock::System);
+        let mut dialer = Registry::standard().dialer(Clock::System);
         dialer.default_port = Some(DEFAULT_PORT);
         let lines: Result<Vec<_>, _> =
             options.serial_ports.iter().map(|serial| dialer.open(serial)).collect();
@@ -344,8 +346,8 @@ fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
     if options.max_clients == 0 {
         return Err(LabError::Invalid("a port must accept at least one client".to_owned()));
     }
-    let caps = linkgauge_engine::link::endpoint_caps(&options.listen)
-        .map_err(|fault| LinkError::new(&options.listen, fault))?;
+    let caps =
+        Registry::standard().caps(&options.listen).map_err(|fault| LinkError::new(&options.listen, fault))?;
     if caps.framing != Framing::Stream {
         return Err(LabError::Invalid(format!("{}: a device server needs a stream", options.listen)));
     }

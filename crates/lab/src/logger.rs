@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::LabError;
 use super::line_server::LineServer;
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::{Dialer, Framing, LinkError};
 use linkgauge_engine::protocol::pakbus::value::{LOGGER_EPOCH_UNIX_SECONDS, LoggerTime};
 use linkgauge_engine::protocol::pakbus::{DEFAULT_ADDRESS, DEFAULT_PORT};
@@ -157,7 +158,7 @@ impl Logger {
         let since_1990 = linkgauge_model::clock::wall_clock_date().as_nanosecond()
             - i128::from(LOGGER_EPOCH_UNIX_SECONDS) * 1_000_000_000;
         let clock = LoggerTime::from_nanoseconds(i64::try_from(since_1990).unwrap_or_default());
-        Logger::start_with(options, clock, Dialer::new(Clock::System))
+        Logger::start_with(options, clock, Registry::standard().dialer(Clock::System))
     }
 
     /// Starts a logger whose clock now shows `clock`, on the links of a dialer.
@@ -173,8 +174,7 @@ impl Logger {
     ) -> Result<Logger, LabError> {
         options.config.check()?;
         for endpoint in &options.listen {
-            let caps = linkgauge_engine::link::endpoint_caps(endpoint)
-                .map_err(|fault| LinkError::new(endpoint, fault))?;
+            let caps = dialer.registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
             if caps.framing == Framing::Message {
                 return Err(LabError::Invalid(format!("{endpoint}: a logger needs a stream, like TCP")));
             }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::LabError;
 use super::shaper::{Shaper, ShaperOptions};
 use linkgauge_engine::link::Dialer;
-use linkgauge_engine::link::linx::with_raw_signals;
 use linkgauge_engine::link::shaped::Shape;
 use linkgauge_engine::serve::Server;
+use linkgauge_engine::transport::linx::with_raw_signals;
 use linkgauge_model::endpoint::Endpoint;
 
 /// The protocol of the node: the benchmark of LINX, with echoes and bursts.

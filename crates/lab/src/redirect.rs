@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use super::LabError;
 use super::uart::Symlink;
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::serial_line::{self, SerialSettings};
-use linkgauge_engine::link::{self, Dialer, Fault, Framing, Link, LinkError};
+use linkgauge_engine::link::{Dialer, Fault, Framing, Link, LinkError};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 
@@ -160,7 +161,7 @@ impl Redirector {
     pub fn start(options: &RedirectorOptions) -> Result<Redirector, LabError> {
         let remote = &options.remote;
         let fault = |fault| LinkError::new(remote, fault);
-        let caps = link::endpoint_caps(remote).map_err(fault)?;
+        let caps = Registry::standard().caps(remote).map_err(fault)?;
         if caps.framing != Framing::Stream {
             return Err(LabError::Invalid(format!("{remote}: a serial port needs a stream")));
         }
@@ -170,7 +171,7 @@ impl Redirector {
             .map_err(|error| fault(Fault::system("set the line")(error)))?;
         let link =
             options.link.as_ref().map(|path| Symlink::new(path.clone(), pty.path.clone())).transpose()?;
-        let mut dialer = Dialer::new(Clock::System);
+        let mut dialer = Registry::standard().dialer(Clock::System);
         dialer.timeout = options.timeout;
         let first = match dialer.open(remote) {
             Err(error) if !options.retry => return Err(error.into()),

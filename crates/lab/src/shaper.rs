@@ -14,12 +14,13 @@ use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 use super::LabError;
+use linkgauge_engine::Registry;
 use linkgauge_engine::host::cpu;
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
 use linkgauge_engine::link::shaped::{
     MessageLog, MessageRecord, Occurrence, PathCounters, QueueManagement, Shape, ShapedLink, SharedPath,
 };
-use linkgauge_engine::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
+use linkgauge_engine::link::{Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
 use linkgauge_engine::serve::ServerCounters;
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -270,7 +271,7 @@ impl Drop for Shaper {
 ///
 /// Fails if the endpoint is invalid.
 pub fn is_stream_endpoint(endpoint: &Endpoint) -> Result<bool, LinkError> {
-    let caps = link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+    let caps = Registry::standard().caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(caps.framing == Framing::Stream)
 }
 
@@ -287,7 +288,8 @@ const SEGMENT_BYTES: u64 = 1460;
 /// The options for sockets that receive what a line then carries: for streams with a rate, as far as the endpoint has them and
 /// leaves them open.
 fn line_options(endpoint: &Endpoint, shape: &Shape) -> Result<Vec<(&'static str, u64)>, LabError> {
-    let transport = link::find_transport(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+    let transport =
+        Registry::standard().transport(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     let bytes = (shape.bits_per_second / 8.0 * BUFFERED_TIME.as_secs_f64()) as u64;
     if !is_stream_endpoint(endpoint)? || bytes > LARGEST_SMALL_BUFFER_BYTES {
         return Ok(Vec::new());

@@ -1,6 +1,6 @@
 //! Endpoint: the target of a link, as a URL. Parsed, checked for its form, printed as typed.
 //!
-//! `link::TRANSPORTS` defines the schemes, and each link parses its own options.
+//! The registry of the engine defines the schemes, and each link parses its own options.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};

@@ -43,11 +43,11 @@ pub struct Plan {
 pub struct Case {
     /// The ports of this case, run side by side; never empty.
     pub endpoints: Vec<Endpoint>,
-    /// A name of `PROTOCOLS`, or `auto`.
+    /// The name of a protocol, or `auto`.
     pub protocol: String,
     /// Further options of the protocol (`send`, `until`, …), as typed.
     pub protocol_options: BTreeMap<String, String>,
-    /// A name of `WORKLOADS`.
+    /// The name of a workload.
     pub workload: String,
     /// `None`: the protocol chooses.
     pub direction: Option<Direction>,

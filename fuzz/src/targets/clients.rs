@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, Step};
-use linkgauge::link::{Batch, Dialer, Fault};
+use linkgauge::link::{Batch, Fault};
 use linkgauge::plan::Plan;
 use linkgauge::protocol::ServerLimits;
 use linkgauge::protocol::linkgauge::wire::{self, Attach, HANDSHAKE_BYTES, SessionReply, SessionRequest};
@@ -84,8 +85,10 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
          size = {size}\ntimeout = '500ms'\n{more}"
     );
     // Not every protocol has every workload.
-    let Ok(Ok(plan)) = Plan::from_toml(&plan).map(schedule::check) else { return };
-    let dialer = Dialer::new(Clock::new_virtual());
+    let Ok(Ok(plan)) = Plan::from_toml(&plan).map(|plan| schedule::check(plan, Registry::standard())) else {
+        return;
+    };
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let script: Shared = Arc::new(Mutex::new(draw.0.iter().copied().collect()));
     // Streams beside datagrams use the same name.
     let endpoint: Endpoint = format!("mem://far?type={kind}").parse().expect("an endpoint");

@@ -131,7 +131,7 @@ pub fn mesh(data: &[u8]) {
     let run = mesh::mesh_run(coordinator.into_parts(), facts);
     let text = document::to_json(&run);
     assert!(Run::from_json(&text).is_ok(), "{text}");
-    for format in report::FORMATS {
+    for format in linkgauge::lists::REPORT_FORMATS {
         let written = (format.write)(&run, &report::ReportOptions::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}", format.name);
     }

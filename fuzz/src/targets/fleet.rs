@@ -8,8 +8,9 @@ use linkgauge::fleet::{
     AgentPolicy, FleetFile, FleetOrder, HostTime, OrderBook, OrderRefusal, PublicKey, Role, SecretKey,
     SignedList, TestOutcome, host_lease, mesh_of_runs, open_signed, read_result, sign,
 };
+use linkgauge::lists::REPORT_FORMATS;
 use linkgauge::mesh::{HostList, TestKind};
-use linkgauge::report::{FORMATS, ReportOptions};
+use linkgauge::report::ReportOptions;
 use linkgauge::run::Run;
 use linkgauge::store::document;
 
@@ -89,7 +90,7 @@ fn report(list: HostList, runs: Vec<Run>) {
     let run = mesh_of_runs(list, runs);
     let text = document::to_json(&run);
     assert!(Run::from_json(&text).is_ok(), "{text}");
-    for format in FORMATS {
+    for format in REPORT_FORMATS {
         let written = (format.write)(&run, &ReportOptions::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}", format.name);
     }

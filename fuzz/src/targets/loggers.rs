@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions};
+use linkgauge::link::Fault;
 use linkgauge::link::party::{Party, PartyCost, Step};
-use linkgauge::link::{Dialer, Fault};
 use linkgauge::plan;
 use linkgauge::protocol::pakbus::frame::{self, FrameDecoder};
 use linkgauge::protocol::pakbus::packet::{Hop, LinkState, PacketRoute, PakBusPacket};
@@ -73,7 +74,7 @@ fn parts(bytes: &[u8]) {
 
 /// Sends these bytes to a logger until all are sent and all replies have arrived.
 fn logger<'a>(chunks: impl Iterator<Item = &'a [u8]>) {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let listen: Endpoint = "mem://logger".parse().expect("an endpoint");
     let device = LoggerConfig {
         files: vec![("CPU:a.bin".to_owned(), vec![0xBD; 2000])],
@@ -121,7 +122,8 @@ pub fn pakbus_client(data: &[u8]) {
         "[[case]]\nurl = 'pakbus://a/1'\nworkload = 'download'\nprotocol_options = {{ {what}, window = {window}, retries = 1, \
          reconnects = 2 }}"
     );
-    let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
+    let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan"), Registry::standard())
+        .expect("a plan that fits");
     let case = plan.cases().next().expect("a case");
     let options = client::PakBusOptions::parse(&case.options, case.workload).expect("options");
     let (content, kept) = std::sync::mpsc::sync_channel(4096);

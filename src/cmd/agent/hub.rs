@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::fleet::{
     AgentNotice, AgentPolicy, HubAgentOptions, HubOptions, InitialConnect, run_hub_agent, subject_part,
@@ -11,11 +12,11 @@ use linkgauge::host;
 use linkgauge::link::{Dialer, REPORT_TIME};
 
 use super::AgentHubFlags;
-use crate::cmd::Status;
 use crate::cmd::fleet::{read_secret, read_seed};
 use crate::cmd::input::read_text;
 use crate::cmd::output::print_message;
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 use crate::cmd::store::{create_private_folder, data_folder};
 
 pub fn run(flags: AgentHubFlags) -> Result<Status> {
@@ -40,7 +41,11 @@ pub fn run(flags: AgentHubFlags) -> Result<Status> {
         environment: host::facts(),
         name,
     };
-    let dialer = Dialer { cancel: interrupt_flag()?, report_time: REPORT_TIME, ..Dialer::new(Clock::System) };
+    let dialer = Dialer {
+        cancel: interrupt_flag()?,
+        report_time: REPORT_TIME,
+        ..Registry::standard().dialer(Clock::System)
+    };
     let print = |notice: &AgentNotice| print_message(format_args!("{url}: {notice}"));
     run_hub_agent(options, &dialer, &print)?;
     Ok(Status::Complete)

@@ -175,6 +175,7 @@ fn size_list(all: &[u64]) -> Option<OneOrMany<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use linkgauge::Registry;
     use linkgauge::plan::WaitMode;
 
     use super::*;
@@ -252,7 +253,8 @@ mod tests {
         throughput serial:///dev/ttyS0 echo 19
         throughput mem://floor linkgauge
         ");
-        let estimate = |plan| estimate_duration(&linkgauge::schedule::check(plan).unwrap());
+        let estimate =
+            |plan| estimate_duration(&linkgauge::schedule::check(plan, Registry::standard()).unwrap());
         assert!(estimate(quick) < estimate(whole));
     }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use linkgauge::Registry;
 use linkgauge::clock::{self, Clock};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::cpu;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{CaseSpec, OneOrMany, Plan, WaitMode};
-use linkgauge::protocol::{self, ServerConfig};
+use linkgauge::protocol::ServerConfig;
 use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
 use linkgauge::units::{Bytes, Span};
@@ -100,8 +101,9 @@ fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, wait: Wa
 }
 
 fn run_latency_case(one: &mut LoopbackRoundTrip, wait: WaitMode) -> Result<()> {
-    let dialer = Dialer { cancel: process_interrupt_flag(), ..Dialer::new(Clock::System) };
-    let service = protocol::find_protocol("linkgauge")
+    let dialer = Dialer { cancel: process_interrupt_flag(), ..Registry::standard().dialer(Clock::System) };
+    let service = Registry::standard()
+        .protocol("linkgauge")
         .and_then(|protocol| protocol.serve)
         .context("the linkgauge protocol can be served")?;
     let facts = ServerConfig::default();
@@ -121,7 +123,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, wait: WaitMode) -> Result<()> {
         ..CaseSpec::default()
     };
     let plan = Plan::new(spec.expand()?)?;
-    let plan = schedule::check(plan)?;
+    let plan = schedule::check(plan, Registry::standard())?;
     let mut bench = RunContext::new(dialer, &());
     let run = schedule::run(&plan, &mut bench);
     let case = run.cases.first().context("nothing was measured")?;

@@ -5,8 +5,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use comfy_table::{CellAlignment, Table, presets};
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::pakbus::directory::{self, DirectoryEntry};
 use linkgauge::protocol::pakbus::table;
@@ -17,9 +17,9 @@ use linkgauge::units::{format_bytes, format_count, format_duration, format_plura
 use linkgauge::workload::download::MAX_QUEUED_CHUNKS;
 
 use super::Flags;
-use crate::cmd::Status;
 use crate::cmd::measure::{measure_with_content, run_status};
 use crate::cmd::output::print_text;
+use crate::cmd::status::Status;
 
 /// The files that list the others, and the tables.
 const DIRECTORY_FILE: &str = ".DIR";
@@ -53,12 +53,17 @@ pub fn print_listing(flags: &Flags) -> Result<Status> {
 
 /// The content of the one file that these flags name.
 fn fetch_file(flags: &Flags) -> Result<(Run, Vec<u8>)> {
-    let plan = schedule::check(Plan::new(flags.cases()?)?)?;
+    let plan = schedule::check(Plan::new(flags.cases()?)?, Registry::standard())?;
     let (content, chunks) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
         let gathered = scope.spawn(move || chunks.iter().flatten().collect());
-        let measured =
-            measure_with_content(&plan, &flags.plan, Dialer::new(Clock::System), Some(content), None)?;
+        let measured = measure_with_content(
+            &plan,
+            &flags.plan,
+            Registry::standard().dialer(Clock::System),
+            Some(content),
+            None,
+        )?;
         measured.events?;
         let bytes = gathered.join().map_err(|_| anyhow!("the thread that gathers the list failed"))?;
         Ok((measured.run, bytes))

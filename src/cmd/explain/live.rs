@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::live::{DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, explain_live};
@@ -15,7 +16,6 @@ use linkgauge::units::{Bytes, Span};
 use serde::Serialize;
 
 use super::Flags;
-use crate::cmd::Status;
 use crate::cmd::device_changes::ChangeFlags;
 use crate::cmd::help::{DURATION, TARGET, TRAFFIC};
 use crate::cmd::measure::read_token;
@@ -24,6 +24,7 @@ use crate::cmd::output::{
     terminal_options, write_file,
 };
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// How a link is measured.
 #[derive(Args)]
@@ -138,7 +139,7 @@ pub fn explain_each<T: LinkExplanation>(
         bail!("--json - and --html - cannot share standard output: use a file for one of them");
     }
     files().filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
-    let mut dialer = Dialer::new(Clock::System);
+    let mut dialer = Registry::standard().dialer(Clock::System);
     dialer.cancel = interrupt_flag()?;
     dialer.report_time = REPORT_TIME;
     let endpoints: Vec<LiveOptions> =

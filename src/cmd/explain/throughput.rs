@@ -11,9 +11,9 @@ use linkgauge::units::{BitRate, RateTarget};
 
 use super::Flags;
 use super::live::{LinkExplanation, explain_each};
-use crate::cmd::Status;
 use crate::cmd::help::TRAFFIC;
 use crate::cmd::measure::parse_direction;
+use crate::cmd::status::Status;
 
 /// What is explained of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

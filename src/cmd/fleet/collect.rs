@@ -18,10 +18,10 @@ use linkgauge::units::format_plural;
 use super::CollectFlags;
 use super::commands::Operator;
 use super::destination::Destination;
-use crate::cmd::Status;
 use crate::cmd::measure::read_token;
 use crate::cmd::output::print_message;
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Wait for a result before the next look at the interrupt flag, and time between two updates of the metrics.
 const WAIT: Duration = Duration::from_secs(1);

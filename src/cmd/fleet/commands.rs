@@ -17,10 +17,10 @@ use linkgauge::system::{Ownership, create_private_file, effective_user};
 use linkgauge::units::{format_duration, format_plural};
 
 use super::{ApplyFlags, HubFlags, KeyFlags, ReportFlags, RunFlags};
-use crate::cmd::Status;
 use crate::cmd::input::{read_text, read_text_and_facts};
 use crate::cmd::measure::run_status;
 use crate::cmd::output::{RunText, print_message, print_text};
+use crate::cmd::status::Status;
 
 /// How long a signed list is valid.
 const LIST_LIFETIME: Duration = Duration::from_secs(30 * 86_400);

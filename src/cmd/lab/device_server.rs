@@ -20,11 +20,11 @@ use linkgauge::twin::transfer_costs;
 use linkgauge::units::{BitRate, ByteTime, Bytes, Share, Span, format_bytes, format_plural};
 
 use super::like::LikeTwin;
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, SERVER, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Share serial ports over the network, as a serial device server does
 ///

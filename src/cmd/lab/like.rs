@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use anyhow::{Result, anyhow, bail};
 use linkgauge::study::{STUDIES, Study, Twin, TwinModel};
 
-use crate::cmd::Status;
 use crate::cmd::output::print_text;
+use crate::cmd::status::Status;
 
 /// A twin and the part of the lab that it is.
 #[derive(Debug, Clone)]

@@ -12,11 +12,11 @@ use linkgauge::units::{self, Bytes, Span, format_duration};
 
 use super::device_server::parse_serial_port;
 use super::like::LikeTwin;
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, SERVER};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Emulate a data logger: a CR1000 that speaks PakBus over TCP and serial lines
 ///

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
@@ -15,11 +16,11 @@ use linkgauge::twin::node_costs;
 use linkgauge::units::{BitRate, ByteTime, Span};
 
 use super::like::LikeTwin;
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, SERVER};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Emulate two nodes with LINX messages between them: slow processors and a line
 ///
@@ -95,7 +96,7 @@ impl Flags {
 pub fn run(flags: Flags) -> Result<Status> {
     let cancel = interrupt_flag()?;
     raise_open_file_limit();
-    let dialer = Dialer { timeout: OPEN_TIMEOUT, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: OPEN_TIMEOUT, ..Registry::standard().dialer(Clock::System) };
     let shape = Shape { costs: Some(flags.costs()?), ..Shape::NONE };
     let nodes = MessageNodes::start(&flags.listen, [shape.clone(), shape], &dialer)?;
     if !flags.quiet {

@@ -9,11 +9,11 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::redirect::{Redirector, RedirectorOptions};
 use linkgauge::units::{Span, format_bytes, format_plural};
 
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Make a remote serial port available as a local one
 ///

@@ -7,11 +7,11 @@ use clap::Args;
 use linkgauge::lab::router::{Chain, LinkLimits, Replies, Routers, describe_link};
 use linkgauge::units::{BitRate, Bytes, Span, format_duration, format_plural};
 
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::print_text;
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 const LINKS: &str = "Links (link 1 is that of the client)";
 const ROUTERS: &str = "Routers";

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValue;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
@@ -24,11 +25,11 @@ use linkgauge::units::{
 };
 
 use super::like::LikeTwin;
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::{interrupt_flag, protected_interrupt_flag};
+use crate::cmd::status::Status;
 
 /// Emulate a slower link: a relay with delay, rate, queue and faults
 ///
@@ -265,7 +266,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flags) -> Result<Status> {
     let cancel = interrupt_flag()?;
     raise_open_file_limit();
-    let dialer = Dialer { timeout: OPEN_TIMEOUT, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout: OPEN_TIMEOUT, ..Registry::standard().dialer(Clock::System) };
     let shaper = Shaper::start(options, &dialer)?;
     if !flags.quiet {
         print_text(|stdout| {

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
-use linkgauge::link::Dialer;
 use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::units::{BitRate, Bytes, Share, Span};
 
 use super::device_server::parse_serial_port;
 use super::shaper::parse_time_share;
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Run an echo server with a fault that you choose: slow for a known reason
 ///
@@ -143,7 +143,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = interrupt_flag()?;
     raise_open_file_limit();
     let options = flags.options()?;
-    let server = TroubledServer::start(&options, Dialer::new(Clock::System))?;
+    let server = TroubledServer::start(&options, Registry::standard().dialer(Clock::System))?;
     if !flags.quiet {
         let mut places = server.endpoints().iter().chain(&options.serial_lines);
         print_text(|stdout| places.try_for_each(|place| writeln!(stdout, "echo with faults on {place}")))?;

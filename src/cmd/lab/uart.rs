@@ -12,11 +12,11 @@ use linkgauge::lab::uart::{
 use linkgauge::link::serial_line::Parity;
 use linkgauge::units::{self, MessageRate, Span, format_count, format_nanoseconds};
 
-use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Emulate serial ports: terminals with the timing of a real line
 ///

@@ -10,8 +10,8 @@ use clap::Args;
 use linkgauge::lab::vm::{self, GuestClock, NO_STATUS_EXIT_CODE, VmOptions};
 use linkgauge::units::Span;
 
-use crate::cmd::Status;
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 const GUEST: &str = "Guest";
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(120);

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, anyhow, bail};
+use linkgauge::Registry;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::logger::{self, Logger, LoggerConfig, generate_content};
@@ -13,15 +14,15 @@ use linkgauge::lab::messages::MessageNodes;
 use linkgauge::lab::redirect::{self, Redirector};
 use linkgauge::lab::shaper::{self, Shaper, default_queue_bytes};
 use linkgauge::lab::uart::{self, LabUarts};
+use linkgauge::link::Dialer;
 use linkgauge::link::serial_line::{self, SerialSettings};
 use linkgauge::link::shaped::{Occurrence, Shape};
-use linkgauge::link::{self, Dialer};
 use linkgauge::report::printable;
 use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedCase, StudyLength};
 use linkgauge::twin::link_shapes;
 
-use super::super::UNTIL_INPUT_ENDS_FLAG;
 use super::super::lab::like::LikeTwin;
+use super::super::signals::UNTIL_INPUT_ENDS_FLAG;
 
 const LISTEN_URL: &str = "tcp://127.0.0.1:0";
 /// Where the nodes of a twin listen.
@@ -55,7 +56,7 @@ fn expand_word(word: &str, place: &MeasuringPoint) -> Result<String> {
 
 /// An endpoint of this host on which a server can listen over that transport.
 fn loopback_url(scheme: &str) -> Result<String> {
-    let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
+    let transport = Registry::standard().transports.iter().find(|transport| transport.scheme == scheme);
     let transport = transport.ok_or_else(|| anyhow!("unknown transport {scheme}"))?;
     let endpoints = (transport.loopback_urls)("/tmp").into_iter();
     endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} has no endpoint inside this host"))

@@ -6,8 +6,8 @@ use anyhow::Result;
 use linkgauge::report::wrap;
 use linkgauge::study::{Cell, PlannedCase, Study, StudyLength};
 
-use super::super::Status;
 use super::super::output::{print_text, terminal_options};
+use super::super::status::Status;
 use super::guest::{self, GuestUse};
 use super::{MeasuringSite, min_duration};
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::host::raise_open_file_limit;
-use linkgauge::link::Dialer;
 use linkgauge::report::{Detail, ReportOptions, shorten, wrap};
 use linkgauge::run::{CaseResult, StudyResult};
 use linkgauge::stats::median;
@@ -14,9 +14,9 @@ use linkgauge::study::Study;
 use linkgauge::twin::{self, RealTime, TwinReport, TwinRow, TwinSummary, format_deviation};
 use linkgauge::units::{format_bit_rate, format_four_digits, format_nanoseconds, format_plural};
 
-use super::super::Status;
 use super::super::output::{OutputFlags, print_message, print_text, terminal_options};
 use super::super::signals::interrupt_flag;
+use super::super::status::Status;
 use super::user_endpoints::CellSelector;
 
 /// The name of a column has these columns of a narrow terminal.
@@ -28,7 +28,7 @@ const FEW_ROWS: usize = 24;
 pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Result<Status> {
     output.check_writable(0)?;
     let report = twin::compare(study)?;
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let mut document = super::empty_run(&format!("{}: twins", study.name), &dialer);
     report.fill(study, &mut tables)?;
     document.study = Some(tables);
@@ -50,7 +50,7 @@ pub fn run_in_real_time(
 ) -> Result<Status> {
     output.check_writable(0)?;
     raise_open_file_limit();
-    let mut dialer = Dialer::new(Clock::System);
+    let mut dialer = Registry::standard().dialer(Clock::System);
     dialer.cancel = interrupt_flag()?;
     let reports = twin::compare_in_real_time(
         study,

@@ -10,8 +10,8 @@ use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units;
 
 use super::{IDLE_TIME, MAX_CONNECTIONS, PROBES_PER_SECOND};
-use crate::cmd::Status;
 use crate::cmd::measure::{PlanFlags, run_measurements, start_path};
+use crate::cmd::status::Status;
 
 /// Longest time of the load.
 const LOAD_TIME: Duration = Duration::from_secs(20);

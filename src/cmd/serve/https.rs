@@ -8,10 +8,10 @@ use linkgauge::host::raise_open_file_limit;
 use linkgauge::http2::{HttpServer, HttpServerOptions, Identity};
 
 use super::Flags;
-use crate::cmd::Status;
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
+use crate::cmd::status::Status;
 
 /// Port that clients of such servers try in examples.
 const DEFAULT_PORT: u16 = 4043;

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use linkgauge::Registry;
 use linkgauge::clock::Clock;
-use linkgauge::link::Dialer;
 
 use crate::device::{Device, all_bytes, client, gone, is_set, read, serve_controlled};
 use crate::program::PATIENCE;
@@ -98,7 +98,7 @@ fn our_own_link_controls_a_port() {
     let server = serve_controlled(&device);
     let place = server.link_endpoints()[0].address().to_owned();
     let url = format!("rfc2217://{place}?baud=19200&parity=odd&stop=2");
-    let mut link = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+    let mut link = Registry::standard().dialer(Clock::System).open(&url.parse().unwrap()).unwrap();
     is_set(&device, "19200,8O2");
     link.send(&all_bytes(), PATIENCE).unwrap();
     assert_eq!(device.hear(256), all_bytes());

@@ -3,6 +3,7 @@
 //! A family is what the probe can separate. An entry says where the cause applies, how its signature looks, which counter
 //! agrees with it, which setting proves it, and how to fix it. `live` applies the entries; `docs/explain.md` shows them.
 
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::{self, Caps};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
@@ -316,8 +317,8 @@ impl Target {
     /// The endpoint is invalid.
     pub fn new(endpoint: Endpoint) -> Result<Target, link::LinkError> {
         let fail = |fault| link::LinkError::new(&endpoint, fault);
-        let caps = link::endpoint_caps(&endpoint).map_err(fail)?;
-        let options = link::find_transport(&endpoint).map_err(fail)?.options;
+        let caps = Registry::standard().caps(&endpoint).map_err(fail)?;
+        let options = Registry::standard().transport(&endpoint).map_err(fail)?.options;
         Ok(Target { endpoint, caps, is_local: false, options })
     }
 

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::causes::{self, CausePlace, Target};
+use linkgauge_engine::Registry;
 use linkgauge_engine::host::local_server::LocalServer;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule;
@@ -404,7 +405,7 @@ fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), Liv
         };
         let case = spec.expand().map_err(LiveError::invalid)?.swap_remove(0);
         let plan = Plan::new(vec![case.clone()]).map_err(LiveError::invalid)?;
-        schedule::check(plan).map(|_| case).map_err(LiveError::invalid)
+        schedule::check(plan, Registry::standard()).map(|_| case).map_err(LiveError::invalid)
     };
     match with_size(Some(bytes)) {
         Ok(case) => Ok((case, true)),

@@ -41,9 +41,6 @@ pub struct Model {
     pub(crate) explain: fn(&ModelInput, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
-/// All models, in the order of their findings.
-pub static MODELS: &[Model] = &[mechanisms::MODEL, window::MODEL, size::MODEL, counters::MODEL, mesh::MODEL];
-
 /// Why no model applies.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -87,17 +84,18 @@ pub enum FindingBlock {
     },
 }
 
-/// Applies all models.
+/// Applies these models.
 ///
 /// # Errors
 ///
 /// Fails if no model applies: the name of each model, and why it does not apply.
 pub fn explain(
+    models: &[Model],
     input: &ModelInput,
     declared: &DeclaredFacts,
 ) -> Result<Vec<Finding>, Vec<(&'static str, ExplainError)>> {
     let (mut findings, mut silent) = (Vec::new(), Vec::new());
-    for model in MODELS {
+    for model in models {
         match (model.explain)(input, declared) {
             Ok(finding) => findings.push(finding),
             Err(why) => silent.push((model.name, why)),

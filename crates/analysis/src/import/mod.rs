@@ -4,15 +4,15 @@
 //! treated as hostile: it is read in bounded memory and rejected with the number of the invalid line.
 
 mod below;
-mod hdr;
-mod iperf3;
-mod irtt;
+pub(crate) mod hdr;
+pub(crate) mod iperf3;
+pub(crate) mod irtt;
 mod line_reader;
 mod neighbours;
-mod ping;
-mod run;
-mod samples;
-mod sockperf;
+pub(crate) mod ping;
+pub(crate) mod run;
+pub(crate) mod samples;
+pub(crate) mod sockperf;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
@@ -40,22 +40,6 @@ pub struct ImportFormat {
     pub summary: &'static str,
     /// Reads a whole file.
     pub read: fn(&mut dyn io::BufRead, &ImportOptions) -> Result<ImportedFile, ImportError>,
-}
-
-/// All supported formats.
-pub static IMPORT_FORMATS: &[ImportFormat] = &[
-    run::FORMAT,
-    samples::FORMAT,
-    ping::FORMAT,
-    iperf3::FORMAT,
-    irtt::FORMAT,
-    sockperf::FORMAT,
-    hdr::FORMAT,
-];
-
-/// Finds the format of that name.
-pub fn import_format(name: &str) -> Option<&'static ImportFormat> {
-    IMPORT_FORMATS.iter().find(|format| format.name == name)
 }
 
 /// Facts that a file may lack.

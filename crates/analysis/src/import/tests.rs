@@ -9,6 +9,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::*;
+use crate::lists::{IMPORT_FORMATS, import_format};
 
 pub(super) fn import_options() -> ImportOptions {
     let late = [50, 100, 200, 300].map(Duration::from_millis).to_vec();
@@ -88,7 +89,7 @@ fn times_of_zero_are_below_a_coarse_resolution() {
     let text = &case.warnings[0].text;
     assert!(text.starts_with("2 of 4 times are below the resolution of the file (1 ms)"), "{text}");
     let mut answer = Vec::new();
-    let of_text = crate::report::report_format("text").unwrap();
+    let of_text = crate::lists::report_format("text").unwrap();
     (of_text.write)(&run, &crate::report::ReportOptions::default(), &mut answer).unwrap();
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.contains("2.00 ms median, 3.00 ms max"), "{answer}");
@@ -539,7 +540,7 @@ fn what_a_file_does_not_say_is_absent() {
     assert_eq!((&case["sent"], &case["lost"]), (&3.into(), &1.into()));
     assert_eq!(Run::from_json(&text).unwrap(), run);
     let mut csv = Vec::new();
-    (crate::report::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
+    (crate::lists::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
     let mut table = csv::Reader::from_reader(csv.as_slice());
     let header = table.headers().unwrap().clone();
     let row = table.records().next().unwrap().unwrap();
@@ -569,7 +570,7 @@ fn a_zero_that_a_file_says_is_a_figure() {
     let place = |name: &str| document.find(&format!("\"{name}\"")).unwrap();
     assert!(place("endpoint") < place("direction") && place("direction") < place("complete"), "{document}");
     let mut csv = Vec::new();
-    (crate::report::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
+    (crate::lists::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
     let mut table = csv::Reader::from_reader(csv.as_slice());
     let header = table.headers().unwrap().clone();
     let row = table.records().next().unwrap().unwrap();

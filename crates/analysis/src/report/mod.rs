@@ -12,27 +12,27 @@ use linkgauge_model::run::Run;
 mod chart;
 mod column;
 mod comparison;
-mod csv;
+pub(crate) mod csv;
 mod explain;
 mod explanation;
 mod flows;
 mod history;
-mod html;
-mod json;
-mod junit;
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod junit;
 mod layout;
 mod mesh;
-mod netio;
+pub(crate) mod netio;
 mod overlay;
 mod overview;
 mod path;
 mod presentation;
 mod rate_explanation;
 mod sparkline;
-mod study;
+pub(crate) mod study;
 mod svg;
 mod table;
-mod text;
+pub(crate) mod text;
 mod wording;
 
 #[cfg(test)]
@@ -121,135 +121,4 @@ pub struct ReportFormat {
     pub extension: &'static str,
     /// Writes the whole report. Fails only if the sink fails.
     pub write: fn(&Run, &ReportOptions, &mut dyn io::Write) -> io::Result<()>,
-}
-
-/// All output formats.
-pub static FORMATS: &[ReportFormat] = &[
-    ReportFormat { name: "text", summary: "tables for a terminal", extension: "txt", write: text::write },
-    ReportFormat {
-        name: "json",
-        summary: "the run document, whole (schema/run.v1.json)",
-        extension: "json",
-        write: json::write,
-    },
-    ReportFormat {
-        name: "csv",
-        summary: "one row per case, for spreadsheets",
-        extension: "csv",
-        write: |run, options, out| match &run.study {
-            Some(study) => study::write_csv(run, study, out),
-            None => csv::write(run, options, out),
-        },
-    },
-    ReportFormat {
-        name: "csv-repetitions",
-        summary: "one row per repetition of each case",
-        extension: "csv",
-        write: csv::write_repetitions,
-    },
-    ReportFormat {
-        name: "csv-ports",
-        summary: "one row per port of each case",
-        extension: "csv",
-        write: csv::write_ports,
-    },
-    ReportFormat {
-        name: "csv-series",
-        summary: "one row per interval of each time series",
-        extension: "csv",
-        write: csv::write_series,
-    },
-    ReportFormat {
-        name: "csv-hops",
-        summary: "one row per hop of each path",
-        extension: "csv",
-        write: csv::write_hops,
-    },
-    ReportFormat {
-        name: "html",
-        summary: "one self-contained page with tables and charts",
-        extension: "html",
-        write: html::write,
-    },
-    ReportFormat {
-        name: "netio",
-        summary: "throughput as NETIO prints it, KByte of 1024",
-        extension: "txt",
-        write: netio::write,
-    },
-    ReportFormat {
-        name: "junit",
-        summary: "JUnit XML for CI: one test per case and per threshold",
-        extension: "xml",
-        write: junit::write,
-    },
-];
-
-/// Finds the format of that name.
-pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
-    FORMATS.iter().find(|format| format.name == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_format_writes_every_sample() {
-        for format in FORMATS {
-            for run in sample_runs::all_samples() {
-                let mut out = Vec::new();
-                (format.write)(&run, &ReportOptions::default(), &mut out).unwrap();
-                let out = String::from_utf8(out).unwrap();
-                assert!(out.ends_with('\n'), "{}", format.name);
-            }
-        }
-    }
-
-    /// What terminals obey, in every text of an untrusted document.
-    #[test]
-    fn no_format_passes_on_control_characters() {
-        let unprintable = |text: &str| text.chars().find(|&c| c != '\n' && is_unprintable(c));
-        for run in sample_runs::all_samples() {
-            let text = serde_json::to_string(&run).unwrap();
-            let hostile =
-                text.replace("\\u001b[2J", "\\u001b[2J\\u009b31m\\u202e\\r\\u007f\\u2028\\ufeff\\b");
-            let run = Run::from_json(&hostile).unwrap();
-            for format in FORMATS {
-                let mut out = Vec::new();
-                (format.write)(&run, &ReportOptions::default(), &mut out).unwrap();
-                assert_eq!(unprintable(&String::from_utf8(out).unwrap()), None, "{}", format.name);
-            }
-            let mut page = Vec::new();
-            let named = RunGroup { name: "\u{1b}[2Ja\r", runs: std::slice::from_ref(&run) };
-            write_overlay(&[named, named], None, &mut page).unwrap();
-            assert_eq!(unprintable(&String::from_utf8(page).unwrap()), None, "an overlay");
-        }
-    }
-
-    #[test]
-    fn names_are_unique() {
-        for (index, one) in FORMATS.iter().enumerate() {
-            assert!(std::ptr::eq(report_format(one.name).unwrap(), &FORMATS[index]));
-        }
-        assert!(report_format("pdf").is_none());
-    }
-
-    #[test]
-    fn a_full_disk_is_reported() {
-        struct Full;
-        impl io::Write for Full {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::Error::from(io::ErrorKind::StorageFull))
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        for format in FORMATS {
-            let error =
-                (format.write)(&sample_runs::full(), &ReportOptions::default(), &mut Full).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{}", format.name);
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! The path to a host: its table of hops, and what it says in sentences.
 
 use super::wording::{ABSENT, brief_time, format_share, printable, shorten};
-use linkgauge_engine::link::ProbeKind;
 use linkgauge_engine::path::REPLY_INTERVAL;
+use linkgauge_engine::transport::ProbeKind;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{
     CaseResult, HopTimes, PathEnd, PathHop, PathMtu, PathQueue, PathResult, QueueVerdict,

@@ -4,7 +4,7 @@
 use super::column::TableColumn;
 use super::path::is_path;
 use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, plural, printable, wait_mode};
-use linkgauge_engine::workload::find_workload;
+use linkgauge_engine::Registry;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Run};
 
@@ -69,7 +69,7 @@ static PRESENTATIONS: [Presentation; 7] = [
 /// unknown one, which is shown as a rate.
 pub fn presentation(workload: &str) -> &'static Presentation {
     let own = PRESENTATIONS.iter().find(|one| one.workload == workload);
-    own.unwrap_or_else(|| match find_workload(workload) {
+    own.unwrap_or_else(|| match Registry::standard().workload(workload) {
         Some(found) if found.is_round_trip() => &PRESENTATIONS[0],
         _ => &PRESENTATIONS[1],
     })
@@ -241,11 +241,10 @@ fn format_range(values: impl Iterator<Item = f64>, format: fn(f64) -> String) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linkgauge_engine::workload::WORKLOADS;
 
     #[test]
     fn workloads_of_round_trips_are_shown_as_such() {
-        for workload in WORKLOADS.iter().filter(|workload| workload.is_round_trip()) {
+        for workload in Registry::standard().workloads.iter().filter(|workload| workload.is_round_trip()) {
             assert_eq!(presentation(workload.name).main_figure, MainFigure::RoundTrip, "{}", workload.name);
         }
         assert_eq!(presentation("of another program").workload, "throughput");

@@ -443,7 +443,8 @@ fn table_context(run: &Run, paper: &StudyResult, fits: &[SizeFit], table: &Study
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{ReportOptions, report_format, sample_runs};
+    use crate::lists::report_format;
+    use crate::report::{ReportOptions, sample_runs};
     use linkgauge_model::run::CaseResult;
 
     fn write_text(name: &str, options: &ReportOptions) -> String {

@@ -15,14 +15,14 @@ pub struct Batch {
     pub slot_bytes: usize,
     /// The memory is that of the thread.
     is_lent: bool,
-    pub(super) spans: Spans,
+    pub(crate) spans: Spans,
     /// Requests the TTL of messages, where the link supports it.
-    pub(super) wants_ttl: bool,
-    pub(super) ttl: Option<u8>,
+    pub(crate) wants_ttl: bool,
+    pub(crate) ttl: Option<u8>,
     /// Messages with a CE mark, where the link reads marks.
-    pub(super) ce_messages: u64,
+    pub(crate) ce_messages: u64,
     /// When the device passed the newest of these messages to the kernel, where the link was tuned for stamps.
-    pub(super) arrived: Option<Time>,
+    pub(crate) arrived: Option<Time>,
 }
 
 /// The sizes of what a receive got, in bytes.
@@ -151,7 +151,7 @@ impl Batch {
 
 /// Where messages begin, and their lengths. Streams have only one, and take no memory for more.
 #[derive(Debug, Default)]
-pub(super) struct Spans {
+pub(crate) struct Spans {
     first: Option<(u32, u32)>,
     others: Vec<(u32, u32)>,
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
-use super::internet;
 use crate::host::{interfaces, radio, read};
+use crate::transport::internet;
 use linkgauge_model::endpoint::Endpoint;
 
 mod journal;

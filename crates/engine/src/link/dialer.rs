@@ -17,9 +17,11 @@ use super::time_of_day::TimeOfDay;
 use super::unsent::SilentAttempt;
 use super::{
     Caps, Fault, Framing, Hosts, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources,
-    Transport, endpoint_caps, find_transport, internet, mem, remote_address,
+    Transport, remote_address,
 };
 use crate::host::free_open_files;
+use crate::registry::Registry;
+use crate::transport::{internet, mem};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -31,6 +33,8 @@ pub(crate) use greeted::GreetedLink;
 /// Opens links and listeners. Protocols get it together with an endpoint.
 #[derive(Debug, Clone)]
 pub struct Dialer {
+    /// What it can open, and the protocols and workloads of those who use it.
+    pub registry: &'static Registry,
     /// The clock that links and parties use.
     pub clock: Clock,
     /// The servers of `mem://` endpoints.
@@ -64,9 +68,10 @@ pub struct Dialer {
 pub type OpenResult = Result<Box<dyn Link>, LinkError>;
 
 impl Dialer {
-    /// A dialer that blocks, with a timeout of 1 s and without default port.
-    pub fn new(clock: Clock) -> Dialer {
+    /// See [`Registry::dialer`].
+    pub(crate) fn new(registry: &'static Registry, clock: Clock) -> Dialer {
         Dialer {
+            registry,
             memory_network: mem::MemNetwork::new(clock.clone()),
             shared_resources: SharedResources::default(),
             kept_links: None,
@@ -113,7 +118,8 @@ impl Dialer {
     ///
     /// Fails if the endpoint is invalid, if the link cannot be opened within the timeout, or after an interrupt.
     pub fn open(&self, endpoint: &Endpoint) -> OpenResult {
-        let has_one_user = |_: &&KeptLinks| endpoint_caps(endpoint).is_ok_and(|caps| !caps.can_open_parallel);
+        let has_one_user =
+            |_: &&KeptLinks| self.registry.caps(endpoint).is_ok_and(|caps| !caps.can_open_parallel);
         let Some(kept) = self.kept_links.as_ref().filter(has_one_user) else {
             return self.open_new(endpoint);
         };
@@ -249,7 +255,7 @@ impl Dialer {
         let has_address = endpoint.host_port().is_ok_and(|(host, _)| host.parse::<IpAddr>().is_ok());
         has_address
             && matches!(self.clock, Clock::System)
-            && find_transport(endpoint).is_ok_and(|transport| transport.begin_open.is_some())
+            && self.registry.transport(endpoint).is_ok_and(|transport| transport.begin_open.is_some())
     }
 
     /// The endpoint with the address of an open link, if links can be begun then: resolving a name blocks.
@@ -322,8 +328,8 @@ impl Dialer {
     /// Whether the endpoint is one of datagrams to another host.
     pub(crate) fn can_be_silent(&self, endpoint: &Endpoint) -> bool {
         let is_datagram = |caps: Caps| !caps.is_reliable && caps.framing == Framing::Message;
-        internet::is_internet(endpoint)
-            && endpoint_caps(endpoint).is_ok_and(is_datagram)
+        self.registry.transport(endpoint).is_ok_and(internet::is_internet)
+            && self.registry.caps(endpoint).is_ok_and(is_datagram)
             && !self.is_local(endpoint)
     }
 
@@ -374,8 +380,8 @@ impl Dialer {
         act: impl FnOnce(&'static Transport) -> Result<T, Fault>,
     ) -> Result<T, LinkError> {
         let act = || {
-            endpoint_caps(endpoint)?;
-            let transport = find_transport(endpoint)?;
+            let transport = self.registry.transport(endpoint)?;
+            transport.caps(endpoint)?;
             act(transport).map_err(|fault| match (fault, (transport.available)()) {
                 // The error does not concern the transport, whatever error a trial socket returns now.
                 (fault, _) if matches!(&fault, Fault::System { source, .. } if is_file_limit_reached(source)) => {
@@ -461,7 +467,6 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
-    use crate::link::TRANSPORTS;
     use crate::link::fault::RAISE_FILE_LIMIT_HINT;
 
     #[test]
@@ -475,7 +480,7 @@ mod tests {
         let first = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         first.connect(&address).unwrap();
         let endpoint: Endpoint = format!("tcp://{}", address.as_socket().unwrap()).parse().unwrap();
-        let mut dialer = Dialer::new(Clock::System);
+        let mut dialer = Registry::standard().dialer(Clock::System);
         dialer.timeout = Duration::from_secs(60);
         let cancel = dialer.cancel.clone();
         let began = Instant::now();
@@ -491,8 +496,8 @@ mod tests {
 
     #[test]
     fn too_many_open_files_have_one_remedy_on_every_transport() {
-        let dialer = Dialer::new(Clock::System);
-        for transport in TRANSPORTS {
+        let dialer = Registry::standard().dialer(Clock::System);
+        for transport in dialer.registry.transports {
             let endpoint = transport.example.parse().unwrap();
             let full =
                 |_| Err::<(), _>(Fault::system("open a socket")(linkgauge_system::Errno::MFILE.into()));

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Framing, endpoint_caps};
+use super::Framing;
 use crate::host::cpu::PinError;
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::{Failure, FailureKind};
@@ -179,8 +179,8 @@ pub(crate) struct ServerHint {
     pub(crate) default_port: Option<u16>,
     /// No command of ours starts it: it is another program or a device.
     pub(crate) is_foreign: bool,
-    /// The command of the original program.
-    pub(crate) original: Option<OriginalServer>,
+    /// The command of the original program, for links with this framing.
+    pub(crate) original: Option<(OriginalServer, Framing)>,
 }
 
 /// The command that starts the server of another program, for links with this framing, on this port or on its default.
@@ -212,7 +212,7 @@ impl LinkError {
 }
 
 /// The operation of a refusal by a remote that has replied before.
-pub(super) const VANISHED: &str = "the remote stopped replying during the run";
+pub(crate) const VANISHED: &str = "the remote stopped replying during the run";
 
 /// A host that does not answer, in words.
 const SILENT: &str = "no reply";
@@ -220,7 +220,7 @@ const SILENT: &str = "no reply";
 pub(crate) const SILENT_REMEDY: &str = ": the host is down, or a firewall drops the packets. Check the address, the cable, firewalls and --timeout";
 
 /// A system without a route to the host, in words.
-pub(super) const NO_ROUTE: &str = "no route to the host";
+pub(crate) const NO_ROUTE: &str = "no route to the host";
 const NO_ROUTE_REMEDY: &str = ": check the address; 'ip route' lists the networks that this host reaches";
 
 /// Hint for a serial line without replies.
@@ -269,8 +269,7 @@ fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
         let protocol = server.protocol.map_or(String::new(), |name| format!("--protocol {name} "));
         let own = (!server.is_foreign).then(|| format!("linkgauge serve {protocol}{scheme}://{address}"));
         let port = port.filter(|port| Some(*port) != server.default_port);
-        let framing = endpoint_caps(&endpoint).map_or(Framing::Stream, |caps| caps.framing);
-        let original = server.original.map(|command| command(framing, port));
+        let original = server.original.map(|(command, framing)| command(framing, port));
         let commands: Vec<_> = [own, original].into_iter().flatten().map(|one| format!("'{one}'")).collect();
         if commands.is_empty() { String::new() } else { format!(", like {}", commands.join(" or ")) }
     };
@@ -314,12 +313,12 @@ pub fn system_remedy(kind: io::ErrorKind) -> &'static str {
 }
 
 /// Whether this process has reached its limit of open files.
-pub(super) fn is_file_limit_reached(error: &io::Error) -> bool {
+pub(crate) fn is_file_limit_reached(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
 /// Commands that open many links have already raised their soft limit as far as possible.
-pub(super) const RAISE_FILE_LIMIT_HINT: &str = ": each link uses one. Use fewer links, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
+pub(crate) const RAISE_FILE_LIMIT_HINT: &str = ": each link uses one. Use fewer links, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
 
 #[cfg(test)]
 mod tests {

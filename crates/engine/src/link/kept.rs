@@ -3,16 +3,13 @@
 //! For links with one user at a time, as serial ports: opening one again can reset the device at its end, or takes long.
 //! A party that ends gives its link back; the next one to the same endpoint gets it.
 
-use linkgauge_system::BorrowedHandle;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::party::Tuning;
-use super::serial_line::PortControl;
-use super::stamps::SendStamps;
-use super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
+use super::{Fault, Link, LinkStatus};
+use crate::link::delegate::delegate_link;
 use linkgauge_model::endpoint::Endpoint;
 
 /// Late replies to the party before are discarded until the link is silent for this time, or four characters of its line.
@@ -110,40 +107,8 @@ impl Drop for LentLink {
 }
 
 impl Link for LentLink {
-    fn caps(&self) -> &Caps {
-        self.inner().caps()
-    }
-
-    fn facts(&self) -> Facts {
-        self.inner().facts()
-    }
-
     fn status(&self) -> LinkStatus {
         self.inner().status().counts_since(&self.before)
-    }
-
-    fn tune(&mut self, tuning: &Tuning) {
-        self.inner_mut().tune(tuning);
-    }
-
-    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.inner_mut().send(bytes, within)
-    }
-
-    fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        self.inner_mut().receive(into, within)
-    }
-
-    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
-        self.inner_mut().send_batch(messages, message, within)
-    }
-
-    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        self.inner_mut().receive_batch(into, within)
-    }
-
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        self.inner_mut().finish_sending()
     }
 
     fn abort(&mut self) {
@@ -151,23 +116,5 @@ impl Link for LentLink {
         self.inner_mut().abort();
     }
 
-    fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
-        self.inner_mut().reopen(within)
-    }
-
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        self.inner().second_handle()
-    }
-
-    fn read_send_stamps(&mut self, into: &mut SendStamps) {
-        self.inner_mut().read_send_stamps(into);
-    }
-
-    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
-        self.inner_mut().port_control()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
-        self.inner().descriptor()
-    }
+    delegate_link!(self => self.inner(), self.inner_mut(); caps facts tune send receive send_batch receive_batch finish_sending reopen second_handle read_send_stamps port_control descriptor);
 }

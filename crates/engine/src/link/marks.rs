@@ -26,7 +26,7 @@ pub struct MarkCounts {
 impl MarkCounts {
     /// Counts messages that were sent with the class `expected`, and arrived with `received`. Returns those with CE.
     #[inline]
-    pub(super) fn count(&mut self, expected: u8, received: u8, messages: u64) -> u64 {
+    pub(crate) fn count(&mut self, expected: u8, received: u8, messages: u64) -> u64 {
         let ecn = received & ECN_MASK;
         let ce = if ecn == CE { messages } else { 0 };
         self.messages += messages;
@@ -55,10 +55,10 @@ impl MarkCounts {
 
 /// Reads the class of each message that a link receives.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MarkReader {
+pub(crate) struct MarkReader {
     /// The traffic class of the messages when they were sent.
-    pub(super) expected: u8,
-    pub(super) counts: MarkCounts,
+    pub(crate) expected: u8,
+    pub(crate) counts: MarkCounts,
 }
 
 impl MarkReader {
@@ -68,7 +68,7 @@ impl MarkReader {
 
     /// Counts messages with this class. Returns those with CE.
     #[inline]
-    pub(super) fn count(&mut self, class: Option<u8>, messages: u64) -> u64 {
+    pub(crate) fn count(&mut self, class: Option<u8>, messages: u64) -> u64 {
         class.map_or(0, |class| self.counts.count(self.expected, class, messages))
     }
 }

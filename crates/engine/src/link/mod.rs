@@ -1,7 +1,7 @@
-//! Links: the ways to reach a server or device. Each transport is one file and one line in [`TRANSPORTS`].
+//! Links: what every way to reach a server or device has in common.
 //!
-//! A link moves bytes or messages and reports its capabilities ([`Caps`]) and its effective settings
-//! ([`Facts`]). It does not interpret the bytes, and code above never asks for the type of the link.
+//! A link moves bytes or messages and reports its capabilities ([`Caps`]) and its effective settings ([`Facts`]). A
+//! [`Transport`] opens links of one kind; [`transport`](crate::transport) has them all. A link does not interpret the bytes, and code above never asks for the type of the link.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,6 @@ pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 pub(crate) use fault::{OriginalServer, SILENT_REMEDY, ServerHint, on_port};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
 pub use fault::{describe_refusal, system_remedy};
-pub use hop_probe::ProbeKind;
 pub use hosts::Hosts;
 pub use kept::KeptLinks;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -27,87 +26,38 @@ pub(crate) use shared_resources::SharedResources;
 pub(crate) use socket_settings::keep_alive;
 
 pub(crate) mod batch;
-mod bluetooth;
-pub mod bluez;
-mod companion;
-mod connect_first;
 pub(crate) mod counters;
-mod datagram;
-mod datagram_accept;
+pub(crate) mod delegate;
 pub mod device_settings;
 pub(crate) mod dialer;
-mod fallback;
-mod fault;
-mod forwarding;
-mod hop_probe;
+pub(crate) mod fault;
 mod hosts;
-pub mod icmp;
-pub(crate) mod internet;
 mod kept;
-mod l2cap;
-pub mod linx;
 pub mod marks;
-pub(crate) mod mem;
-mod offload;
 mod open_context;
-mod own_interfaces;
+pub(crate) mod own_interfaces;
 pub mod party;
 pub mod ptp;
-mod reachability;
+pub(crate) mod reachability;
 pub(crate) mod redial;
 pub(crate) mod reopen;
-pub mod rfc2217;
-mod rfcomm;
-mod sctp;
-pub mod sdp;
-mod serial;
 pub mod serial_line;
 pub mod shaped;
 mod shared_resources;
 pub mod shared_thread;
-mod socket;
 pub mod socket_settings;
 pub mod stamps;
-mod tcp;
-mod tcp_options;
 pub mod time_of_day;
-pub mod tipc;
-mod traffic_class;
-
-mod udp;
-mod unix;
-mod unsent;
-mod vsock;
+pub(crate) mod traffic_class;
+pub(crate) mod unsent;
 pub(crate) mod waker;
 
 #[cfg(test)]
 mod tests;
 
-pub use bluetooth::hci;
-pub use companion::{companion_datagrams, companion_stream};
-pub use internet::all_interface_facts;
-pub(crate) use internet::requested_traffic_class;
 pub use linkgauge_model::endpoint::DEFAULT_PORT;
 pub use linkgauge_system::return_freed_buffers;
 pub(crate) use linkgauge_system::{BorrowedHandle, prefetch};
-
-/// All transports, in the order of help and documentation.
-pub static TRANSPORTS: &[Transport] = &[
-    tcp::TRANSPORT,
-    udp::TRANSPORT,
-    icmp::TRANSPORT,
-    sctp::TRANSPORT,
-    unix::TRANSPORT,
-    vsock::TRANSPORT,
-    tipc::TRANSPORT,
-    linx::TRANSPORT,
-    linx::ETHERNET_TRANSPORT,
-    serial::TRANSPORT,
-    rfc2217::TRANSPORT,
-    rfcomm::TRANSPORT,
-    l2cap::TRANSPORT,
-    mem::TRANSPORT,
-];
 
 /// Static description of a transport, used for parsing, help, `doctor`, the table in the docs and the
 /// contract tests.
@@ -120,7 +70,7 @@ pub struct Transport {
     pub example: &'static str,
     /// Options after `?`: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Parses the endpoint and returns the capabilities of its links; opens nothing. Call [`endpoint_caps`]
+    /// Parses the endpoint and returns the capabilities of its links; opens nothing. Call [`Transport::caps`]
     /// instead.
     pub(crate) parse_caps: fn(&Endpoint) -> Result<Caps, EndpointError>,
     /// Whether this host can open such links. The error gives the reason and the remedy.
@@ -142,28 +92,22 @@ pub struct Transport {
 /// Opens an endpoint as a link or a listener.
 pub type OpenFn<T> = fn(&Endpoint, &OpenContext) -> Result<Box<T>, Fault>;
 
-/// The transport of an endpoint.
-///
-/// # Errors
-///
-/// Fails if no transport has the scheme.
-pub fn find_transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
-    TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| {
-        let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
-        Fault::Invalid(format!("unknown scheme '{}' (known: {})", endpoint.scheme(), known.join(", ")))
-    })
-}
+impl Transport {
+    /// The capabilities of links to this endpoint, as far as the endpoint shows them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the transport does not support a part of the endpoint.
+    pub(crate) fn caps(&self, endpoint: &Endpoint) -> Result<Caps, EndpointError> {
+        let known: Vec<&str> = self.options.iter().map(|(name, _)| *name).collect();
+        endpoint.check_options(&known)?;
+        (self.parse_caps)(endpoint)
+    }
 
-/// The capabilities of links to this endpoint, as far as the endpoint shows them.
-///
-/// # Errors
-///
-/// Fails if the transport does not support a part of the endpoint.
-pub fn endpoint_caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
-    let transport = find_transport(endpoint)?;
-    let known: Vec<&str> = transport.options.iter().map(|(name, _)| *name).collect();
-    endpoint.check_options(&known)?;
-    Ok((transport.parse_caps)(endpoint)?)
+    /// Whether the endpoint is one of this transport, and valid.
+    pub(crate) fn has(&self, endpoint: &Endpoint) -> bool {
+        self.scheme == endpoint.scheme() && self.caps(endpoint).is_ok()
+    }
 }
 
 /// Why a transport cannot be used on this host, or only within it, and the remedy.
@@ -423,7 +367,7 @@ impl LinkStatus {
 /// costs time.
 ///
 /// No method has a default, so a link that wraps another cannot lose what the inner one does: it decides on
-/// each of them.
+/// each of them. `delegate_link!` and `plain_link!` name those that need no code.
 pub trait Link: Send {
     /// The capabilities, which do not change while the link is open.
     fn caps(&self) -> &Caps;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::mem::MemNetwork;
 use super::{Hosts, SharedResources};
+use crate::transport::mem::MemNetwork;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::plan::WaitMode;
 

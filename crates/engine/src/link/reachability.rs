@@ -180,6 +180,7 @@ pub(crate) fn keep_weightier(kept: &mut Option<Fault>, fault: Fault) {
 mod tests {
     use super::IpFamily::{V4, V6};
     use super::*;
+    use crate::registry::Registry;
 
     #[test]
     fn a_report_is_one_line() {
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_broadcast_address_is_named_over_every_transport() {
-        let dialer = crate::link::Dialer::new(linkgauge_model::clock::Clock::System);
+        let dialer = Registry::standard().dialer(linkgauge_model::clock::Clock::System);
         for url in ["udp://127.255.255.255:9", "tcp://127.255.255.255:9"] {
             let error = dialer.open(&url.parse().unwrap()).err().unwrap().to_string();
             let expected = "127.255.255.255 is the broadcast address of a network. Use that of a host";

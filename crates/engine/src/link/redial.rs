@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::fault::VANISHED;
 use super::party::Tuning;
 use super::serial_line::PortControl;
-use super::stamps::SendStamps;
 use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkDescriptor, LinkError, LinkStatus};
+use crate::link::delegate::plain_link;
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 
@@ -171,8 +171,6 @@ impl Link for RedialedLink {
         self.inner.as_ref().ok_or(Fault::Closed)?.second_handle()
     }
 
-    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
-
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         self.inner.as_mut()?.port_control()
     }
@@ -181,4 +179,6 @@ impl Link for RedialedLink {
     fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.as_ref().filter(|_| self.can_begin)?.descriptor()
     }
+
+    plain_link!(read_send_stamps);
 }

@@ -3,14 +3,13 @@
 //! A broken link looks closed, whatever error the system reported. Data sent into it is lost, as with every
 //! broken connection. The party decides when to open it again, and how often.
 
-use linkgauge_system::BorrowedHandle;
 use std::time::Duration;
 
 use super::dialer::{OpenResult, PendingOpen};
 use super::party::Tuning;
 use super::serial_line::PortControl;
-use super::stamps::SendStamps;
 use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkDescriptor, LinkError, LinkStatus};
+use crate::link::delegate::plain_link;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 
@@ -178,15 +177,11 @@ impl Link for ReopeningLink {
         self.inner.as_ref().ok_or(Fault::Closed)?.second_handle()
     }
 
-    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
-
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         self.inner.as_mut()?.port_control()
     }
 
-    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
-        None
-    }
+    plain_link!(read_send_stamps descriptor);
 }
 
 #[cfg(test)]
@@ -194,6 +189,7 @@ mod tests {
     use super::*;
     use crate::link::party::{Party, Step};
     use crate::link::{Batch, PartyFactory};
+    use crate::registry::Registry;
     use linkgauge_model::clock::Time;
 
     /// Echoes the first bytes, and closes.
@@ -234,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_broken_link_is_closed_until_it_is_reopened() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let endpoint: Endpoint = "mem://once?delay=1ms".parse().unwrap();
         let once: PartyFactory =
             Box::new(|_| Box::new(CloseAfterSend { batch: Batch::new(100, 1), sent: false }));
@@ -252,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_failed_reopen_reports_the_reason_and_stays_closed() {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let mut listener = dialer.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
         let mut link = ReopeningLink::open(&listener.endpoint(), &dialer).unwrap();
         drop(listener.accept(LONG_TIMEOUT, &mut |_, _, _| crate::link::Admission::Open).unwrap());
@@ -267,7 +263,7 @@ mod tests {
     fn messages_move_in_batches_as_on_the_inner_link() {
         let remote = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("udp://{}?gso=0&gro=0", remote.local_addr().unwrap()).parse().unwrap();
-        let mut link = ReopeningLink::open(&endpoint, &Dialer::new(Clock::System)).unwrap();
+        let mut link = ReopeningLink::open(&endpoint, &Registry::standard().dialer(Clock::System)).unwrap();
         link.tune(&Tuning { batch_message_bytes: Some(4), ..Tuning::default() });
         assert_eq!(link.send_batch(b"aaaabbbbcccc", 4, LONG_TIMEOUT).unwrap(), 12);
         let mut received = [0; 9];

@@ -65,21 +65,21 @@ impl SendStamps {
 }
 
 /// Bytes of the stamp of a message that is stored.
-pub(super) const STORED_BYTES: usize = 8;
+pub(crate) const STORED_BYTES: usize = 8;
 
 /// The stamp of a message as it is stored; 0 stands for none.
-pub(super) fn stored(arrived: Option<Time>) -> [u8; STORED_BYTES] {
+pub(crate) fn stored(arrived: Option<Time>) -> [u8; STORED_BYTES] {
     arrived.map_or(0, |at| at.0).to_ne_bytes()
 }
 
 /// The stamp of a stored message.
-pub(super) fn restored(bytes: &[u8; STORED_BYTES]) -> Option<Time> {
+pub(crate) fn restored(bytes: &[u8; STORED_BYTES]) -> Option<Time> {
     Some(Time(u64::from_ne_bytes(*bytes))).filter(|at| at.0 > 0)
 }
 
 /// Reads the stamps of one socket.
 #[derive(Debug)]
-pub(super) struct StampReader {
+pub(crate) struct StampReader {
     clock: Clock,
     /// Time of day minus our time, in nanoseconds. `None` once the time of day has been set.
     wall_offset_ns: Option<i64>,
@@ -94,7 +94,7 @@ const START_INTERVAL: Duration = Duration::from_micros(500);
 
 /// After the first socket has asked for stamps, the kernel turns those of arrivals on by itself: on a busy host a tenth of a second
 /// later. Waits until it stamps a datagram of ours to ourselves; where the loopback device is down, as long as it usually takes.
-pub(super) fn await_arrival_stamps(clock: &Clock) {
+pub(crate) fn await_arrival_stamps(clock: &Clock) {
     let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else { return };
     let (Ok(own), Ok(())) = (probe.local_addr(), system::stamp_on_request(&probe)) else { return };
     if probe.send_to(&[0], own).is_err() {
@@ -117,7 +117,7 @@ const SET_TOLERANCE_NS: i64 = 1_000;
 
 impl StampReader {
     /// Makes the kernel stamp the messages of this socket from now on. `None` where it has no stamps.
-    pub(super) fn enable(socket: &socket2::Socket, caps: &Caps, clock: &Clock) -> Option<StampReader> {
+    pub(crate) fn enable(socket: &socket2::Socket, caps: &Caps, clock: &Clock) -> Option<StampReader> {
         if !caps.has_kernel_stamps || matches!(clock, Clock::Virtual(_)) {
             return None;
         }
@@ -139,12 +139,12 @@ impl StampReader {
 
     /// A time of day on our time line.
     #[inline]
-    pub(super) fn time_of(&self, wall_ns: i64) -> Option<Time> {
+    pub(crate) fn time_of(&self, wall_ns: i64) -> Option<Time> {
         u64::try_from(wall_ns.checked_sub(self.wall_offset_ns?)?).ok().map(Time)
     }
 
     /// Moves the stamps of sent messages from the socket to `into`.
-    pub(super) fn read(&mut self, socket: &socket2::Socket, into: &mut SendStamps) {
+    pub(crate) fn read(&mut self, socket: &socket2::Socket, into: &mut SendStamps) {
         self.collect(socket);
         into.clear();
         std::mem::swap(into, &mut self.collected);
@@ -152,7 +152,7 @@ impl StampReader {
 
     /// Removes the stamps of sent messages from the socket and keeps them for [`StampReader::read`]; without room for them
     /// they are lost. Returns whether there were any.
-    pub(super) fn collect(&mut self, socket: &socket2::Socket) -> bool {
+    pub(crate) fn collect(&mut self, socket: &socket2::Socket) -> bool {
         if self.collected.is_full() {
             return StampReader::discard(socket);
         }
@@ -173,7 +173,7 @@ impl StampReader {
 
     /// Removes the stamps without reading them: a socket with unread ones looks like a broken one. Returns whether there were
     /// any.
-    pub(super) fn discard(socket: &socket2::Socket) -> bool {
+    pub(crate) fn discard(socket: &socket2::Socket) -> bool {
         let mut has_read = false;
         while system::next_send_record(socket).is_some() {
             has_read = true;
@@ -185,8 +185,9 @@ impl StampReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Fault;
     use crate::link::party::Tuning;
-    use crate::link::{Dialer, Fault};
+    use crate::registry::Registry;
 
     #[test]
     fn a_stamp_is_a_time_between_two_readings_of_our_clock() {
@@ -212,7 +213,7 @@ mod tests {
     fn stamps_neither_end_a_wait_nor_are_lost_by_it() {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let url = format!("udp://{}", silent.local_addr().unwrap());
-        let mut link = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+        let mut link = Registry::standard().dialer(Clock::System).open(&url.parse().unwrap()).unwrap();
         link.tune(&Tuning { stamps: true, ..Tuning::default() });
         let (wait, began) = (std::time::Duration::from_millis(15), std::time::Instant::now());
         link.send(b"request", wait).unwrap();

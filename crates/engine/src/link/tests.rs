@@ -1,6 +1,7 @@
 //! Links that wrap others keep the state, the counters, the serial port and the batches of the inner link.
 
-use linkgauge_system::BorrowedHandle;
+use crate::link::delegate::plain_link;
+use crate::registry::Registry;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,8 +11,7 @@ use super::party::Tuning;
 use super::reopen::ReopeningLink;
 use super::serial_line::{ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors};
 use super::shaped::{Shape, ShapedLink, SharedPath};
-use super::stamps::SendStamps;
-use super::{Admission, Batch, Caps, Dialer, Facts, Fault, Link, LinkDescriptor, LinkStatus};
+use super::{Admission, Batch, Caps, Facts, Fault, Link, LinkDescriptor, LinkStatus};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::run::FailureKind;
 
@@ -85,23 +85,15 @@ impl Link for StubLink {
         self.record("abort".to_owned());
     }
 
-    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
-        Err(Fault::Closed)
-    }
-
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(StubLink { caps: self.caps.clone(), calls: self.calls.clone() }))
     }
-
-    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)
     }
 
-    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
-        None
-    }
+    plain_link!(reopen read_send_stamps descriptor);
 }
 
 impl PortControl for StubLink {
@@ -158,7 +150,7 @@ fn a_shaped_link_has_the_state_and_the_port_of_the_inner_one() {
 
 #[test]
 fn retransmits_are_counted_through_wrappers() {
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let mut listener = dialer.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
     let link = ReopeningLink::open(&listener.endpoint(), &dialer).unwrap();
     let accepted = listener.accept(LONG_TIMEOUT, &mut |_, _, _| Admission::Open).unwrap();

@@ -12,7 +12,7 @@ use linkgauge_model::clock::Time;
 const SLOW_AFTER: Duration = Duration::from_millis(500);
 
 /// An attempt to connect with TCP that has no reply yet.
-pub(super) struct SilentAttempt {
+pub(crate) struct SilentAttempt {
     slow_at: Time,
     /// The counts when the attempt became slow; `None` before.
     counts: Option<RepeatedRequests>,

@@ -10,9 +10,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::prober::{Probe, ProbeReply, ProbeReplyKind};
-use crate::link::icmp::{IcmpSocketKind, keep_own_replies, open_socket, parse_reply, write_request};
-use crate::link::internet::{EndpointRole, IpOptions, resolve_addresses};
-use crate::link::{Dialer, Fault, OpenContext, ProbeKind};
+use crate::link::{Dialer, Fault, OpenContext};
+use crate::transport::ProbeKind;
+use crate::transport::icmp::{IcmpSocketKind, keep_own_replies, open_socket, parse_reply, write_request};
+use crate::transport::internet::{EndpointRole, IpOptions, resolve_addresses};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_system::{self as system, Blocking, BorrowedHandle, Errno, IpFamily, PollFlags, QuotedError};

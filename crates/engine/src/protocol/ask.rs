@@ -24,7 +24,7 @@ pub(crate) mod text;
 use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult};
 use text::InvalidText;
 
-/// The `ask` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `ask` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "ask",
     summary: "replies to a request of your choice (Modbus, SCPI, AT commands); only the request is sent",
@@ -41,6 +41,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: None,
     prepare_case,
     connect,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::linkgauge::{self, GreetedConnection, try_times};
 use super::unknown_server::{NoReply, advice, advice_on_silence, describe_reply, protocols_of_port};
-use super::{CaseError, ConnectionCache, Protocol, ProtocolError, find_protocol};
+use super::{CaseError, ConnectionCache, Protocol, ProtocolError};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, send_all};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -27,6 +27,7 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: None,
     prepare_case: |case, caps| {
         // As for the protocol that is expected.
@@ -50,10 +51,11 @@ pub(crate) fn detect(
     dialer: &Dialer,
     connections: &ConnectionCache,
 ) -> Result<&'static Protocol, ProtocolError> {
+    let registry = dialer.registry;
     let named = |name: &str| {
-        find_protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
+        registry.protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
     };
-    let caps = crate::link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+    let caps = registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     if caps.is_device {
         return named("echo");
     }
@@ -70,11 +72,12 @@ pub(crate) fn detect(
         }
         // Servers that open the port of a test only once it was agreed on.
         Err(Fault::System { source, .. })
-            if source.kind() == ErrorKind::ConnectionRefused && !protocols_of_port(endpoint).is_empty() =>
+            if source.kind() == ErrorKind::ConnectionRefused
+                && !protocols_of_port(registry, endpoint).is_empty() =>
         {
             let text = format!(
                 "connection refused: some servers open this port for a test only. {}",
-                advice(endpoint)
+                advice(registry, endpoint)
             );
             return Err(ProtocolError::unexpected_reply(endpoint, text));
         }
@@ -84,7 +87,9 @@ pub(crate) fn detect(
         && let Some(fault) = dialer.diagnose_silence(endpoint)
     {
         let fault = match fault.is_silence() {
-            true => Fault::NoReply(format!("{fault}{SILENT_REMEDY}. {}", advice_on_silence(endpoint))),
+            true => {
+                Fault::NoReply(format!("{fault}{SILENT_REMEDY}. {}", advice_on_silence(registry, endpoint)))
+            }
             false => fault,
         };
         return Err(LinkError::new(endpoint, fault).into());
@@ -98,7 +103,7 @@ pub(crate) fn detect(
     if reply == hello.bytes() {
         return named("echo");
     }
-    let what = describe_reply(endpoint, "neither linkgauge nor an echo", &reply, silence);
+    let what = describe_reply(registry, endpoint, &reply, ("neither linkgauge nor an echo", silence));
     Err(ProtocolError::unexpected_reply(endpoint, what))
 }
 

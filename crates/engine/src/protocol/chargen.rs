@@ -19,7 +19,7 @@ use linkgauge_model::sample::Recorder;
 pub use linkgauge_responder::chargen::LineChecker;
 use linkgauge_responder::chargen::{Generator, PERIOD_BYTES};
 
-/// The `chargen` protocol (RFC 864), for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `chargen` protocol (RFC 864).
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "chargen",
     summary: "sends characters without end, or one datagram for each (RFC 864)",
@@ -28,6 +28,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: None,
     prepare_case: |case, caps| match (case.workload.is_round_trip(), caps.framing) {
         (true, Framing::Message) | (false, Framing::Stream) => Ok(()),

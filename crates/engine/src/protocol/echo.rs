@@ -30,6 +30,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[RECONNECT],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: None,
     prepare_case,
     connect,

@@ -1,5 +1,5 @@
-//! Protocols: the client and the server side of each. Each protocol is one file (or folder) and one line in
-//! [`PROTOCOLS`].
+//! Protocols: the client and the server side of each. Each protocol is one file (or folder) and one line in the
+//! [registry](crate::registry).
 //!
 //! The client side is a [`ClientSession`]: it opens the links of a case and provides the party that runs on each link.
 //! The server side is a [`Service`]: it makes the party of each accepted connection. Neither runs a loop of its own,
@@ -15,11 +15,10 @@ use serde_json::{Map, Value};
 use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Admission, Caps, Dialer, Link, LinkError, OriginalServer, ServerHint};
+use crate::link::{Admission, Caps, Dialer, Framing, Link, LinkError, OriginalServer, ServerHint};
+use crate::registry::Registry;
 use crate::workload::download::{ContentSender, PartialContent};
-use crate::workload::{
-    FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
-};
+use crate::workload::{FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::Direction;
@@ -31,19 +30,19 @@ pub(crate) mod auto;
 mod case;
 pub mod chargen;
 pub mod device;
-mod discard;
-mod echo;
+pub(crate) mod discard;
+pub(crate) mod echo;
 pub mod iperf2;
 pub mod iperf3;
 pub mod irtt;
 pub mod jitter;
 pub mod linkgauge;
-mod linx_bmark;
+pub(crate) mod linx_bmark;
 mod load_log;
 mod memory_budget;
-mod modbus;
+pub(crate) mod modbus;
 pub mod netio;
-mod none;
+pub(crate) mod none;
 pub mod pakbus;
 mod ping_pong;
 pub(crate) mod shorthand;
@@ -51,7 +50,7 @@ mod signing;
 pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
-mod twamp;
+pub(crate) mod twamp;
 mod unknown_server;
 
 pub use auto::lacks_server;
@@ -63,29 +62,6 @@ pub(crate) use load_log::OpenLoad;
 pub use load_log::{LoadLog, MAX_LOGGED_LOADS};
 pub use memory_budget::MemoryBudget;
 pub(crate) use memory_budget::{MemoryCharge, MemoryRefusal};
-
-/// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
-pub static PROTOCOLS: &[Protocol] = &[
-    linkgauge::PROTOCOL,
-    echo::PROTOCOL,
-    discard::PROTOCOL,
-    chargen::PROTOCOL,
-    stamp::PROTOCOL,
-    stamp::TWAMP_LIGHT,
-    twamp::PROTOCOL,
-    irtt::PROTOCOL,
-    sockperf::PROTOCOL,
-    ask::PROTOCOL,
-    modbus::PROTOCOL,
-    iperf3::PROTOCOL,
-    iperf2::PROTOCOL,
-    netio::PROTOCOL,
-    pakbus::client::PROTOCOL,
-    tipc_bench::PROTOCOL,
-    linx_bmark::PROTOCOL,
-    device::PROTOCOL,
-    none::PROTOCOL,
-];
 
 /// An entry of the list of protocols.
 pub struct Protocol {
@@ -103,6 +79,8 @@ pub struct Protocol {
     pub sizes: &'static [u32],
     /// A measurement is one test of the server, with a start and an end of its own: it is not split into repetitions.
     pub(crate) is_measured_whole: bool,
+    /// URLs with the name of the protocol as their scheme, if it has such.
+    pub(crate) shorthand: Option<Shorthand>,
     /// The command that starts the server of the program that the protocol belongs to, where that is well known.
     pub(crate) original_server: Option<OriginalServer>,
     /// Completes a case before it runs.
@@ -114,16 +92,8 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// The workloads that it supports, each with its directions.
-    pub fn workloads(&self) -> impl Iterator<Item = (&'static Workload, &'static [Direction])> + use<> {
-        self.traffic.iter().flat_map(|&(kind, directions)| {
-            let carried = WORKLOADS.iter().filter(move |workload| workload.traffic == kind);
-            carried.map(move |workload| (workload, directions))
-        })
-    }
-
-    /// The server that a client of this protocol needs at an endpoint.
-    pub(crate) fn server_hint(&self, endpoint: &Endpoint) -> ServerHint {
+    /// The server that a client of this protocol needs at an endpoint whose links have this framing.
+    pub(crate) fn server_hint(&self, endpoint: &Endpoint, framing: Framing) -> ServerHint {
         if [auto::NAME, linkgauge::PROTOCOL.name, none::PROTOCOL.name].contains(&self.name) {
             return ServerHint::default();
         }
@@ -131,18 +101,13 @@ impl Protocol {
             protocol: Some(self.name),
             default_port: self.default_port(endpoint.scheme()),
             is_foreign: self.serve.is_none(),
-            original: self.original_server,
+            original: self.original_server.map(|command| (command, framing)),
         }
     }
 
     /// The default port of a scheme.
     pub fn default_port(&self, scheme: &str) -> Option<u16> {
         self.default_ports.iter().find(|(name, _)| *name == scheme).map(|(_, port)| *port)
-    }
-
-    /// Whether it supports the workload of that name.
-    pub fn supports(&self, workload: &str) -> bool {
-        self.workloads().any(|(supported, _)| supported.name == workload)
     }
 }
 
@@ -152,13 +117,11 @@ impl std::fmt::Debug for Protocol {
     }
 }
 
-/// `SCHEME://host:port`, or `SCHEME://host:port/VALUE` where the protocol has such a value, over the first transport with a default port of the protocol.
+/// `NAME://host:port` with the name of the protocol, or `NAME://host:port/VALUE`, in place of a URL of the first transport
+/// with a default port of the protocol.
+#[derive(Clone, Copy)]
 pub(crate) struct Shorthand {
-    /// Scheme of the URL.
-    pub(crate) scheme: &'static str,
-    /// Name of the protocol.
-    pub(crate) protocol: &'static str,
-    /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
+    /// The option of the protocol that the part after the slash sets. `None`: there is no such part.
     pub(crate) option: Option<&'static str>,
 }
 
@@ -170,11 +133,6 @@ pub type ConnectFn = fn(&ReadyCase, &ConnectContext) -> Result<Box<dyn ClientSes
 
 /// Creates the server side of a protocol.
 pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
-
-/// The protocol of that name.
-pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
-    PROTOCOLS.iter().find(|protocol| protocol.name == name)
-}
 
 /// Why a protocol could not be used for a case.
 #[derive(Debug, thiserror::Error)]
@@ -369,6 +327,8 @@ pub(crate) fn open_flows(
 /// Settings and limits of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
+    /// What it can open links with, where clients ask to be called.
+    pub registry: &'static Registry,
     /// Limits for all clients.
     pub limits: ServerLimits,
     /// Shared secret that clients must prove, where the protocol supports that.
@@ -390,6 +350,7 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
+            registry: Registry::standard(),
             limits: ServerLimits::default(),
             token: None,
             is_stateless: false,
@@ -501,13 +462,13 @@ pub trait Service: Send + Sync {
         None
     }
 
-    /// Further endpoints to listen on, for protocols with separate control connections.
+    /// Further endpoints to listen on, for protocols with separate control connections. `caps` are those of the endpoint.
     ///
     /// # Errors
     ///
     /// No further endpoint can be derived from this one.
-    fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
-        let _ = endpoint;
+    fn extra_endpoints(&self, endpoint: &Endpoint, caps: &Caps) -> Result<Vec<Endpoint>, EndpointError> {
+        let _ = (endpoint, caps);
         Ok(Vec::new())
     }
 
@@ -523,11 +484,11 @@ pub trait Service: Send + Sync {
         0
     }
 
-    /// Whether clients send this first message from that port, although servers use the port as well. A server there
-    /// must not be able to reply to `reply`, or the replies would never stop.
-    fn is_client_port(&self, port: u16, first: &[u8], reply: &[u8]) -> bool {
-        let _ = (first, reply);
-        !is_server_port(port)
+    /// Whether a sender at this port, which servers use, gets a reply. A server there must not be able to reply to `reply`, or
+    /// the replies would never stop.
+    fn replies_to_server_port(&self, port: u16, first: &[u8], reply: &[u8]) -> bool {
+        let _ = (port, first, reply);
+        false
     }
 
     /// Whether the protocol limits its sessions itself, because a session may have several connections. Otherwise each
@@ -568,13 +529,6 @@ pub enum ServerSetting {
     Flows,
 }
 
-/// Whether a sender at this port is likely to be a server, which may reply to a reply. Clients of most protocols use
-/// ephemeral ports, which are above those of well-known services and of the protocols here.
-fn is_server_port(port: u16) -> bool {
-    let is_default = |protocol: &Protocol| protocol.default_ports.iter().any(|(_, default)| *default == port);
-    port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)
-}
-
 /// The server side of an echo, for use without a running server.
 pub fn echo_reflector(caps: &Caps, idle: Duration) -> impl Party + use<> {
     echo::new_reflector(caps, crate::link::party::Tuning::default(), idle)
@@ -591,7 +545,9 @@ mod tests {
             let endpoint: Endpoint = endpoint.parse().unwrap();
             let refused =
                 Fault::System { operation: "connect", source: std::io::ErrorKind::ConnectionRefused.into() };
-            let hint = find_protocol(protocol).unwrap().server_hint(&endpoint);
+            let registry = Registry::standard();
+            let framing = registry.caps(&endpoint).unwrap().framing;
+            let hint = registry.protocol(protocol).unwrap().server_hint(&endpoint, framing);
             LinkError::new(&endpoint, refused).with_server(hint).to_string()
         };
         insta::assert_snapshot!([

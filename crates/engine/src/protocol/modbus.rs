@@ -23,7 +23,7 @@ use crate::workload::{FlowRole, TrafficKind};
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::EXCEPTIONS_FACT;
 
-/// The `modbus` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `modbus` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "modbus",
     summary: "a Modbus device, over TCP or RTU: reads registers or has data returned, never writes",
@@ -42,15 +42,12 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: Some(Shorthand { option: Some("unit") }),
     original_server: None,
     prepare_case,
     connect,
     serve: None,
 };
-
-/// `modbus://host:port/UNIT`.
-pub(crate) const SHORTHAND: Shorthand =
-    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: Some("unit") };
 
 const RETURN_DATA: u8 = 8;
 /// Set in the function of a reply that is an exception.

@@ -1,79 +1,68 @@
 //! Shorthands: URLs that name a protocol instead of a transport, and a resource of that protocol. They expand to
 //! another URL and options of the protocol before any other code reads the case.
 
-use super::{CaseError, PROTOCOLS, Shorthand, iperf2, irtt, modbus, pakbus, twamp};
+use super::{CaseError, Protocol, Shorthand};
+use crate::registry::Registry;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Case;
-
-/// Every shorthand.
-pub(crate) static SHORTHANDS: &[Shorthand] =
-    &[iperf2::SHORTHAND, irtt::SHORTHAND, modbus::SHORTHAND, pakbus::client::SHORTHAND, twamp::SHORTHAND];
 
 /// Expands all shorthands of a case.
 ///
 /// # Errors
 ///
 /// A case that names another protocol, or another value of the option; the message names the URL.
-pub(crate) fn expand_url(case: &mut Case) -> Result<(), CaseError> {
+pub(crate) fn expand_url(case: &mut Case, registry: &Registry) -> Result<(), CaseError> {
     for at in 0..case.endpoints.len() {
-        let scheme = case.endpoints[at].scheme();
-        if let Some(shorthand) = SHORTHANDS.iter().find(|shorthand| shorthand.scheme == scheme) {
-            case.endpoints[at] = shorthand.expand(&case.endpoints[at].clone(), case)?;
+        let named = registry.protocol(case.endpoints[at].scheme());
+        if let Some((protocol, shorthand)) = named.and_then(|protocol| Some((protocol, protocol.shorthand?)))
+        {
+            case.endpoints[at] = shorthand.expand(protocol, &case.endpoints[at].clone(), case)?;
         }
     }
     Ok(())
 }
 
-impl Shorthand {
-    /// Whether the protocol has this option.
-    fn is_own_option(&self, name: &str) -> bool {
-        let own = PROTOCOLS.iter().filter(|peer| peer.name == self.protocol).flat_map(|peer| peer.options);
-        own.into_iter().any(|(own, _)| *own == name)
-    }
+/// Whether the protocol has this option.
+fn has_option(protocol: &Protocol, name: &str) -> bool {
+    protocol.options.iter().any(|(own, _)| *own == name)
+}
 
-    /// Moves the options of the protocol from the URL into the case.
-    fn take_options(&self, url: &Endpoint, case: &mut Case) -> Result<(), CaseError> {
-        for (name, value) in url.options().filter(|(name, _)| self.is_own_option(name)) {
-            let before = case.protocol_options.insert(name.to_owned(), value.to_owned());
-            if before.is_some_and(|before| before != value) {
-                let what = format!("{url}: {name} is another one already: give it once");
-                return Err(CaseError::Option(what));
-            }
+/// Sets an option of the protocol, unless the case has another value of it.
+fn set_option(case: &mut Case, url: &Endpoint, name: &str, value: &str) -> Result<(), CaseError> {
+    match case.protocol_options.insert(name.to_owned(), value.to_owned()) {
+        Some(before) if before != value => {
+            Err(CaseError::Option(format!("{url}: {name} is another one already: give it once")))
         }
-        Ok(())
+        _ => Ok(()),
     }
+}
 
+impl Shorthand {
     /// The expanded URL; the other parts go into the case.
-    fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, CaseError> {
-        if ![self.protocol, super::auto::NAME].contains(&case.protocol.as_str()) {
+    fn expand(self, protocol: &Protocol, url: &Endpoint, case: &mut Case) -> Result<Endpoint, CaseError> {
+        if ![protocol.name, super::auto::NAME].contains(&case.protocol.as_str()) {
             return Err(CaseError::Option(format!(
                 "{url}: the protocol is {}, not {}: leave out --protocol",
-                self.protocol, case.protocol
+                protocol.name, case.protocol
             )));
         }
-        case.protocol = self.protocol.to_owned();
+        case.protocol = protocol.name.to_owned();
         let (place, value) = url.address().split_once('/').unwrap_or((url.address(), ""));
         if !value.is_empty() {
-            let option = self.option.ok_or_else(|| self.invalid_url(url))?;
-            let before = case.protocol_options.insert(option.to_owned(), value.to_owned());
-            if before.is_some_and(|before| before != value) {
-                let what = format!("{url}: {option} is another one already: give it once");
-                return Err(CaseError::Option(what));
-            }
+            set_option(case, url, self.option.ok_or_else(|| self.invalid_url(url))?, value)?;
         }
-        self.take_options(url, case)?;
-        let ports =
-            PROTOCOLS.iter().filter(|peer| peer.name == self.protocol).flat_map(|peer| peer.default_ports);
-        let transport = ports.map(|(transport, _)| *transport).next().unwrap_or_default();
-        let of_link = url.options().filter(|(name, _)| !self.is_own_option(name));
-        let options: Vec<String> = of_link.map(|(name, value)| format!("{name}={value}")).collect();
+        let (own, of_link): (Vec<_>, Vec<_>) =
+            url.options().partition(|(name, _)| has_option(protocol, name));
+        own.into_iter().try_for_each(|(name, value)| set_option(case, url, name, value))?;
+        let transport = protocol.default_ports.first().map(|(transport, _)| *transport).unwrap_or_default();
+        let options: Vec<String> = of_link.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mark = if options.is_empty() { "" } else { "?" };
         format!("{transport}://{place}{mark}{}", options.join("&")).parse().map_err(|_| self.invalid_url(url))
     }
 
-    fn invalid_url(&self, url: &Endpoint) -> CaseError {
+    fn invalid_url(self, url: &Endpoint) -> CaseError {
         let value = self.option.map_or_else(String::new, |option| format!("/{}", option.to_uppercase()));
-        CaseError::Endpoint(format!("{url}: needed is {}://host:port{value}", self.scheme))
+        CaseError::Endpoint(format!("{url}: needed is {}://host:port{value}", url.scheme()))
     }
 }
 
@@ -96,7 +85,7 @@ mod tests {
             ..CaseSpec::default()
         };
         let mut case = spec.expand().unwrap().remove(0);
-        expand_url(&mut case)?;
+        expand_url(&mut case, Registry::standard())?;
         let options: Vec<String> = case.protocol_options.values().cloned().collect();
         Ok((case.endpoints[0].to_string(), format!("{} {}", case.protocol, options.join(","))))
     }

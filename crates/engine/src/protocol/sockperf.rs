@@ -19,7 +19,7 @@ use crate::workload::{FlowRole, TrafficKind};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 
-/// The `sockperf` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `sockperf` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "sockperf",
     summary: "replies as a sockperf server does, over TCP and UDP",
@@ -28,6 +28,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: Some(|framing, port| {
         format!("sockperf sr{}{}", if framing == Framing::Stream { " --tcp" } else { "" }, on_port(port))
     }),
@@ -146,7 +147,7 @@ impl Service for SockperfService {
     }
 
     /// A client chooses its port (`--client_port`). No server replies to a reply, which lacks the flag of clients.
-    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
 }

@@ -1,7 +1,8 @@
 //! What a client says about a server that does not speak the expected protocol.
 
-use super::{PROTOCOLS, Protocol};
-use crate::link::{Framing, rfc2217};
+use crate::link::Framing;
+use crate::registry::Registry;
+use crate::transport::rfc2217;
 use linkgauge_model::endpoint::Endpoint;
 
 /// How a server failed to reply.
@@ -19,18 +20,19 @@ const MAX_SHOWN_BYTES: usize = 16;
 const RULED_OUT: [&str; 3] = ["linkgauge", "echo", "none"];
 
 /// The protocols whose default port is that of the endpoint.
-pub(super) fn protocols_of_port(endpoint: &Endpoint) -> Vec<&'static str> {
+pub(super) fn protocols_of_port(registry: &Registry, endpoint: &Endpoint) -> Vec<&'static str> {
     let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
-    let uses = |protocol: &&Protocol| protocol.default_ports.contains(&(endpoint.scheme(), port));
-    PROTOCOLS.iter().filter(uses).map(|protocol| protocol.name).collect()
+    let protocols = registry.protocols_of_port(Some(endpoint.scheme()), port);
+    protocols.iter().map(|protocol| protocol.name).collect()
 }
 
 /// The protocol to suggest: that of the port, if there is one.
-pub(super) fn advice(endpoint: &Endpoint) -> String {
+pub(super) fn advice(registry: &Registry, endpoint: &Endpoint) -> String {
     let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
-    match protocols_of_port(endpoint).as_slice() {
+    match protocols_of_port(registry, endpoint).as_slice() {
         [] => {
-            let names: Vec<&str> = PROTOCOLS
+            let names: Vec<&str> = registry
+                .protocols
                 .iter()
                 .map(|protocol| protocol.name)
                 .filter(|name| !RULED_OUT.contains(name))
@@ -44,20 +46,25 @@ pub(super) fn advice(endpoint: &Endpoint) -> String {
 }
 
 /// The same, without a list of all protocols: the server may not be there at all.
-pub(super) fn advice_on_silence(endpoint: &Endpoint) -> String {
-    match protocols_of_port(endpoint).is_empty() {
+pub(super) fn advice_on_silence(registry: &Registry, endpoint: &Endpoint) -> String {
+    match protocols_of_port(registry, endpoint).is_empty() {
         true => "If it speaks another protocol, choose that with --protocol".to_owned(),
-        false => advice(endpoint),
+        false => advice(registry, endpoint),
     }
 }
 
 /// Describes a server that is not the `expected` one, in one line: by the begin of its reply, or by how it failed to reply.
-pub(super) fn describe_reply(endpoint: &Endpoint, expected: &str, reply: &[u8], silence: NoReply) -> String {
+pub(super) fn describe_reply(
+    registry: &Registry,
+    endpoint: &Endpoint,
+    reply: &[u8],
+    (expected, silence): (&str, NoReply),
+) -> String {
     if reply.is_empty() {
         // A server that accepts a connection is there.
-        let is_stream =
-            crate::link::endpoint_caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
-        let choose = if is_stream { advice(endpoint) } else { advice_on_silence(endpoint) };
+        let is_stream = registry.caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
+        let choose =
+            if is_stream { advice(registry, endpoint) } else { advice_on_silence(registry, endpoint) };
         let how = match silence {
             NoReply::Open => "no reply: the server is silent",
             NoReply::Closed => {
@@ -73,7 +80,7 @@ pub(super) fn describe_reply(endpoint: &Endpoint, expected: &str, reply: &[u8], 
             "the port speaks Telnet, as that of a device server does (RFC 2217): write {url}, with the rate of its line"
         );
     }
-    let choose = advice(endpoint);
+    let choose = advice(registry, endpoint);
     let mut first = String::new();
     for &byte in reply.iter().take(MAX_SHOWN_BYTES) {
         match byte {
@@ -101,7 +108,12 @@ mod tests {
     #[test]
     fn a_port_that_is_known_names_its_protocol() {
         let describe = |url: &str, reply: &[u8]| {
-            describe_reply(&url.parse().unwrap(), "not linkgauge", reply, NoReply::Open)
+            describe_reply(
+                Registry::standard(),
+                &url.parse().unwrap(),
+                reply,
+                ("not linkgauge", NoReply::Open),
+            )
         };
         insta::assert_snapshot!(
             [

@@ -213,7 +213,7 @@ impl CaseRun {
                     None => auto::detect(endpoint, &dialer, &context.connection_cache)?,
                 };
                 detected.insert(endpoint.to_string(), protocol);
-                check::resolve(requested, protocol)
+                check::resolve(requested, protocol, dialer.registry)
                     .map_err(|error| Failure::new(FailureKind::InvalidCase, error.to_string()))?
             }
         };
@@ -337,7 +337,7 @@ impl CaseRun {
             new_recorder: &|role, port| self.new_recorder(context, role, port),
         };
         let session = (self.case.protocol.connect)(&self.case, &connect_context).map_err(|error| {
-            let server = self.case.protocol.server_hint(&self.case.endpoints[0]);
+            let server = self.case.protocol.server_hint(&self.case.endpoints[0], self.case.caps[0].framing);
             self.diagnosed(error.with_server(server).into())
         });
         // The flows alone share now, so that the last one to end takes the times.

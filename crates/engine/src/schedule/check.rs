@@ -7,12 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::default_pacing;
 use crate::host::cpu;
-use crate::link::{Caps, Framing, LinkError, endpoint_caps};
+use crate::link::{Caps, Framing, LinkError};
 use crate::protocol::shorthand::expand_url;
-use crate::protocol::{
-    CaseDraft, CaseError, IdleTimes, PROTOCOLS, Protocol, RECONNECT_OPTION, ReadyCase, auto, find_protocol,
-};
-use crate::workload::{Load, TrafficKind, WORKLOADS, Workload, default_timeout, find_workload};
+use crate::protocol::{CaseDraft, CaseError, IdleTimes, Protocol, RECONNECT_OPTION, ReadyCase, auto};
+use crate::registry::Registry;
+use crate::workload::{Load, TrafficKind, Workload, default_timeout};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, Direction, Pacing, Plan, RequestedRate};
 
@@ -141,16 +140,16 @@ pub(super) struct CheckedCase {
     pub(super) requested: Map<String, Value>,
 }
 
-/// Resolves every name of the plan, checks the combinations, and fills in defaults.
+/// Resolves every name of the plan with the lists of a registry, checks the combinations, and fills in defaults.
 ///
 /// # Errors
 /// The first case that cannot run as planned, and why.
-pub fn check(plan: Plan) -> Result<CheckedPlan, InvalidCase> {
-    let typed: Vec<Case> = plan.cases.into_iter().flat_map(expand_sizes).collect();
+pub fn check(plan: Plan, registry: &Registry) -> Result<CheckedPlan, InvalidCase> {
+    let typed: Vec<Case> = plan.cases.into_iter().flat_map(|case| expand_sizes(case, registry)).collect();
     let several = typed.len() > 1;
     let mut cases = Vec::with_capacity(typed.len());
     for (index, case) in typed.into_iter().enumerate() {
-        let checked = check_case(case);
+        let checked = check_case(case, registry);
         cases.push(checked.map_err(|kind| InvalidCase { case: several.then_some(index + 1), kind })?);
     }
     Ok(CheckedPlan {
@@ -169,8 +168,8 @@ pub fn estimate_duration(plan: &CheckedPlan) -> Option<Duration> {
 }
 
 /// Expands a case without a size into one case for each default size of its protocol.
-fn expand_sizes(case: Case) -> Vec<Case> {
-    match find_protocol(&case.protocol).map_or(&[][..], |protocol| protocol.sizes) {
+fn expand_sizes(case: Case, registry: &Registry) -> Vec<Case> {
+    match registry.protocol(&case.protocol).map_or(&[][..], |protocol| protocol.sizes) {
         sizes if case.message_bytes.is_none() && !sizes.is_empty() => {
             sizes.iter().map(|&size| Case { message_bytes: Some(size), ..case.clone() }).collect()
         }
@@ -178,12 +177,12 @@ fn expand_sizes(case: Case) -> Vec<Case> {
     }
 }
 
-fn check_case(mut case: Case) -> Result<CheckedCase, InvalidCaseKind> {
-    expand_url(&mut case)?;
+fn check_case(mut case: Case, registry: &Registry) -> Result<CheckedCase, InvalidCaseKind> {
+    expand_url(&mut case, registry)?;
     // Nothing is sent that a server could be detected by.
     let sends_nothing = |workload: &Workload| workload.traffic == TrafficKind::Connections;
-    if case.protocol == auto::NAME && find_workload(&case.workload).is_some_and(sends_nothing) {
-        let protocol = PROTOCOLS.iter().find(|protocol| protocol.supports(&case.workload));
+    if case.protocol == auto::NAME && registry.workload(&case.workload).is_some_and(sends_nothing) {
+        let protocol = registry.protocols_with(&case.workload).next();
         case.protocol = protocol.map_or(case.protocol, |protocol| protocol.name.to_owned());
     }
     if case.protocol == auto::NAME && case.protocol_options.contains_key(RECONNECT_OPTION) {
@@ -193,18 +192,19 @@ fn check_case(mut case: Case) -> Result<CheckedCase, InvalidCaseKind> {
     if case.protocol == auto::NAME {
         if let Some(option) = case.protocol_options.keys().next() {
             let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
-            let known = join_names(PROTOCOLS.iter().filter(has_option).map(|protocol| protocol.name));
+            let known =
+                join_names(registry.protocols.iter().filter(has_option).map(|protocol| protocol.name));
             return Err(InvalidCaseKind::OptionWithoutProtocol { option: option.clone(), known });
         }
-        let ready = resolve(&case, &auto::UNDETECTED)?;
+        let ready = resolve(&case, &auto::UNDETECTED, registry)?;
         let requested = requested_settings(&case, &ready, case.direction);
         return Ok(CheckedCase { ready, requested, undetected: Some(case) });
     }
-    let protocol = find_protocol(&case.protocol).ok_or_else(|| {
-        let known = join_names(PROTOCOLS.iter().map(|protocol| protocol.name));
+    let protocol = registry.protocol(&case.protocol).ok_or_else(|| {
+        let known = join_names(registry.protocols.iter().map(|protocol| protocol.name));
         InvalidCaseKind::UnknownProtocol { name: case.protocol.clone(), known }
     })?;
-    let ready = resolve(&case, protocol)?;
+    let ready = resolve(&case, protocol, registry)?;
     let requested = requested_settings(&case, &ready, Some(ready.direction));
     Ok(CheckedCase { ready, requested, undetected: None })
 }
@@ -218,12 +218,12 @@ fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// A case before its protocol has completed it.
 fn draft_of(
     case: &Case,
-    protocol: &'static Protocol,
-    workload: &'static Workload,
+    (protocol, workload): (&'static Protocol, &'static Workload),
+    registry: &Registry,
 ) -> Result<CaseDraft, InvalidCaseKind> {
     Ok(CaseDraft {
         workload,
-        direction: resolve_direction(case, protocol, workload)?,
+        direction: resolve_direction(case, protocol, workload, registry)?,
         endpoints: case.endpoints.clone(),
         options: case.protocol_options.clone(),
         message_bytes: case.message_bytes,
@@ -241,19 +241,23 @@ fn draft_of(
 }
 
 /// Resolves what was typed into a case that can run with this protocol.
-pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyCase, InvalidCaseKind> {
-    let workload = find_workload(&case.workload).ok_or_else(|| {
-        let known = join_names(WORKLOADS.iter().map(|workload| workload.name));
+pub(super) fn resolve(
+    case: &Case,
+    protocol: &'static Protocol,
+    registry: &Registry,
+) -> Result<ReadyCase, InvalidCaseKind> {
+    let workload = registry.workload(&case.workload).ok_or_else(|| {
+        let known = join_names(registry.workloads.iter().map(|workload| workload.name));
         InvalidCaseKind::UnknownWorkload { name: case.workload.clone(), known }
     })?;
-    let linked = endpoints_caps(&case.endpoints)?;
+    let linked = endpoints_caps(&case.endpoints, registry)?;
     check_cpu(case.pin.client)?;
-    let mut draft = draft_of(case, protocol, workload)?;
+    let mut draft = draft_of(case, (protocol, workload), registry)?;
     check_options(&draft, protocol)?;
     linked.iter().try_for_each(|caps| (protocol.prepare_case)(&mut draft, caps))?;
     let message_bytes = draft.message_bytes.unwrap_or_else(|| default_size(&draft, case.rate, &linked[0]));
     // The protocol may have changed the options of the endpoints.
-    let caps = endpoints_caps(&draft.endpoints)?;
+    let caps = endpoints_caps(&draft.endpoints, registry)?;
     check_fits(&draft.endpoints[0], message_bytes, &caps)?;
     let load = Load {
         pacing: flow_pacing(&draft, case.rate, message_bytes),
@@ -312,10 +316,10 @@ fn flow_pacing(draft: &CaseDraft, rate: RequestedRate, message_bytes: u32) -> Pa
 }
 
 /// Capabilities of the links to each endpoint.
-fn endpoints_caps(endpoints: &[Endpoint]) -> Result<Vec<Caps>, InvalidCaseKind> {
+fn endpoints_caps(endpoints: &[Endpoint], registry: &Registry) -> Result<Vec<Caps>, InvalidCaseKind> {
     let caps = endpoints
         .iter()
-        .map(|endpoint| endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault).into()));
+        .map(|endpoint| registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault).into()));
     caps.collect()
 }
 
@@ -331,6 +335,7 @@ fn resolve_direction(
     case: &Case,
     protocol: &Protocol,
     workload: &Workload,
+    registry: &Registry,
 ) -> Result<Direction, InvalidCaseKind> {
     // Not detected yet: the case is resolved again then.
     if protocol.traffic.is_empty() {
@@ -338,7 +343,7 @@ fn resolve_direction(
     }
     let (endpoint, name) = (case.endpoints[0].clone(), protocol.name);
     let Some((_, directions)) = protocol.traffic.iter().find(|(kind, _)| *kind == workload.traffic) else {
-        let supported = join_names(protocol.workloads().map(|(workload, _)| workload.name));
+        let supported = join_names(registry.workloads_of(protocol).map(|(workload, _)| workload.name));
         let workload = workload.name;
         return Err(InvalidCaseKind::UnsupportedWorkload { endpoint, protocol: name, workload, supported });
     };

@@ -57,6 +57,7 @@ fn set_rate(case: &mut ReadyCase, per_second: f64) {
 mod tests {
     use super::*;
     use crate::protocol::auto::UNDETECTED;
+    use crate::registry::Registry;
     use linkgauge_model::clock::Clock;
     use linkgauge_model::endpoint::Endpoint;
     use linkgauge_model::plan::{CaseSpec, OneOrMany};
@@ -72,8 +73,8 @@ mod tests {
         };
         change(&mut spec);
         let typed = spec.expand().unwrap().remove(0);
-        let mut case = super::super::check::resolve(&typed, &UNDETECTED).unwrap();
-        apply_default_pacing(&mut case, &Dialer::new(Clock::new_virtual()));
+        let mut case = super::super::check::resolve(&typed, &UNDETECTED, Registry::standard()).unwrap();
+        apply_default_pacing(&mut case, &Registry::standard().dialer(Clock::new_virtual()));
         case.load.pacing.per_second()
     }
 

@@ -132,7 +132,9 @@ pub(super) fn results_of(
         });
         let endpoint = &case.endpoints[flow.endpoint_index];
         let error = fault.map(|fault| LinkError::new(endpoint, fault));
-        let fault = error.map(|error| Failure::from(error.with_server(case.protocol.server_hint(endpoint))));
+        let framing = case.caps[flow.endpoint_index].framing;
+        let server = case.protocol.server_hint(endpoint, framing);
+        let fault = error.map(|error| Failure::from(error.with_server(server)));
         links.push(flow.link);
         flowed.push(FlowResult {
             role: flow.role,
@@ -585,6 +587,7 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes)
 mod tests {
     use super::*;
     use crate::link::party::{Party, Step};
+    use crate::registry::Registry;
     use crate::workload::RecordingParty;
     use linkgauge_model::sample::{ProbePeriod, RecordedTimes, Recorder, Sample};
 
@@ -625,7 +628,7 @@ mod tests {
     fn flows_of(dialer: &Dialer, roles: &[(FlowRole, [bool; 2])]) -> Vec<Flow> {
         let endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = crate::link::endpoint_caps(&endpoint).unwrap();
+        let caps = dialer.registry.caps(&endpoint).unwrap();
         let host = move |_: &str| -> Box<dyn Party> {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
@@ -660,7 +663,7 @@ mod tests {
 
     #[test]
     fn probes_end_with_a_load_that_failed() {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let flows = flows_of(&dialer, &[(FlowRole::Upload, [false, true]), (FlowRole::Probe, [false; 2])]);
         let groups = thread_groups(&flows, None);
         let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_, _| false };
@@ -673,7 +676,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_panics_ends_all_others() {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         // Neither a load nor a probe waits for a flow that has panicked.
         for panicking in [FlowRole::Upload, FlowRole::Probe] {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];

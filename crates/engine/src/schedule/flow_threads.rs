@@ -192,6 +192,7 @@ impl Member for Guest {
 
 #[cfg(test)]
 mod tests {
+    use crate::registry::Registry;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn flows_of_several_runs_end_on_their_own() {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
         let flow = |until: Time, panics| Flow {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{CheckedPlan, InvalidCase, Observer, RunContext, RunEvent, check, run};
 use crate::link::Dialer;
+use crate::registry::Registry;
 use crate::workload::{download, latency, throughput};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -119,7 +120,7 @@ impl Measurement {
         Measurement { url: url.to_owned(), case, repeat: 1, token: None }
     }
 
-    /// What the remote speaks: a name of [`PROTOCOLS`](crate::protocol::PROTOCOLS). Default: it is detected.
+    /// What the remote speaks: one of [`Registry::protocols`](crate::registry::Registry::protocols). Default: it is detected.
     pub fn protocol(mut self, name: &str) -> Measurement {
         self.case.protocol = Some(name.to_owned());
         self
@@ -214,7 +215,7 @@ impl Measurement {
     /// # Errors
     /// The URL or a setting is invalid, or the measurement is incomplete; then the error holds what was measured.
     pub fn run(self) -> Result<CaseResult, MeasureError> {
-        self.run_with(Dialer::new(Clock::System))
+        self.run_with(Registry::standard().dialer(Clock::System))
     }
 
     /// Runs the measurement with the clock, the links and the cancel flag of this dialer.
@@ -243,7 +244,7 @@ impl Measurement {
         let endpoint: Endpoint = self.url.parse()?;
         let case = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..self.case.clone() };
         let cases = case.expand()?;
-        let plan = check(Plan::new(cases)?.repeated(self.repeat)?)?;
+        let plan = check(Plan::new(cases)?.repeated(self.repeat)?, Registry::standard())?;
         let sizes = plan.cases().len();
         match sizes {
             1 => Ok(plan),
@@ -280,7 +281,7 @@ mod tests {
     use crate::serve::Server;
 
     fn served(protocol: &str) -> (Dialer, Server) {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let server = Server::on("mem://server?delay=1ms").protocol(protocol).start_with(&dialer).unwrap();
         (dialer, server)
     }

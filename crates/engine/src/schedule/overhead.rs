@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{RunContext, check, run};
 use crate::link::party::Party;
-use crate::link::{Dialer, endpoint_caps};
 use crate::protocol::echo_reflector;
+use crate::registry::Registry;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{CaseSpec, OneOrMany, Plan};
@@ -17,10 +17,10 @@ pub fn measure_overhead_ns() -> f64 {
     const ROUND_TRIPS: u64 = 20_000;
     const TIME: Duration = Duration::from_millis(10);
     let measure = || -> Option<f64> {
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let endpoint: Endpoint = "mem://floor".parse().ok()?;
         let mut listener = dialer.listen(&endpoint).ok()?;
-        let caps = endpoint_caps(&endpoint).ok()?;
+        let caps = dialer.registry.caps(&endpoint).ok()?;
         let new_server =
             move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&caps, Duration::from_secs(60))) };
         listener.set_party_factory(Box::new(new_server)).ok()?;
@@ -32,7 +32,7 @@ pub fn measure_overhead_ns() -> f64 {
             time: Some(Span(TIME)),
             ..Default::default()
         };
-        let plan = check(Plan::new(spec.expand().ok()?).ok()?).ok()?;
+        let plan = check(Plan::new(spec.expand().ok()?).ok()?, Registry::standard()).ok()?;
         let mut context = RunContext::new(dialer, &());
         let run = run(&plan, &mut context);
         run.cases.first()?.figures.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)

@@ -165,12 +165,13 @@ fn load_of_part(load: Load, index: u32, parts: u32) -> Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Registry;
     use crate::schedule::check;
     use linkgauge_model::plan::Plan;
 
     fn split(case: &str) -> (u32, Option<String>) {
         let plan = Plan::from_toml(&format!("[[case]]\n{case}")).unwrap();
-        let plan = check(plan).unwrap().split_into_repetitions();
+        let plan = check(plan, Registry::standard()).unwrap().split_into_repetitions();
         let reason = plan.cases[0].requested.get(ONE_REPETITION_FACT);
         (plan.repeat, reason.and_then(|reason| Some(reason.as_str()?.to_owned())))
     }
@@ -198,7 +199,7 @@ mod tests {
     fn a_default_count_takes_a_minimum_of_time() {
         let plan = |more: &str| {
             let text = format!("[[case]]\nurl = \"tcp://192.0.2.7\"\nworkload = \"latency\"\n{more}");
-            check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions()
+            check(Plan::from_toml(&text).unwrap(), Registry::standard()).unwrap().split_into_repetitions()
         };
         let of_part = |plan: &CheckedPlan| load_of_repetition(&plan.cases[0].ready, 3, 10).stop;
         let usual = plan("");
@@ -219,7 +220,9 @@ mod tests {
     fn a_link_with_long_round_trips_is_measured_as_a_whole() {
         let reason = |more: &str, round_trip_ms: u64| {
             let text = format!("[[case]]\nurl = \"tcp://192.0.2.7\"\nworkload = \"latency\"\n{more}");
-            let plan = check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions();
+            let plan = check(Plan::from_toml(&text).unwrap(), Registry::standard())
+                .unwrap()
+                .split_into_repetitions();
             reason_against_parts(&plan.cases[0].ready, Duration::from_millis(4 * round_trip_ms), plan.repeat)
         };
         for (more, longest) in [("", 12), ("count = 3000", 200)] {

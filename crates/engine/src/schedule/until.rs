@@ -122,7 +122,8 @@ impl CheckedPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Dialer;
+
+    use crate::registry::Registry;
     use crate::schedule::check;
     use crate::serve::Server;
     use linkgauge_model::clock::Clock;
@@ -159,11 +160,11 @@ mod tests {
 
     /// A run with this limit against an echo whose round trips all take 2 ms, and the time that passed.
     fn run_for(max_time: Duration) -> (Run, Duration) {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let server = Server::on("mem://server?delay=1ms").protocol("echo").start_with(&dialer).unwrap();
         let text =
             format!("[[case]]\nurl = \"{}\"\nprotocol = \"echo\"\nworkload = \"latency\"", server.url());
-        let plan = check(Plan::from_toml(&text).unwrap()).unwrap();
+        let plan = check(Plan::from_toml(&text).unwrap(), Registry::standard()).unwrap();
         let began = dialer.now();
         let mut context = RunContext::new(dialer.clone(), &());
         let run = run_until(&plan, &Precision { half_width: 0.02, max_time }, &mut context);

@@ -1,7 +1,7 @@
 //! Decides on the first datagram of an unknown sender, whose address may be forged.
 //!
 //! The protocol decides (`Service::admit_sender`), within common limits: no reply is longer than its request, apart from what a
-//! handshake needs (`Service::max_reply_growth_bytes`), no reply goes to a program that would reply to it (`Service::is_client_port`), and the rate of the source is respected.
+//! handshake needs (`Service::max_reply_growth_bytes`), no reply goes to a program that would reply to it ([`AdmissionControl::is_server_port`]), and the rate of the source is respected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,19 +9,31 @@ use std::sync::Arc;
 use super::client_id::ClientId;
 use super::rate_limiter::{RateLimiter, RepeatLimiter};
 use super::refusals::Refusals;
-use crate::link::Admission;
+use crate::link::{Admission, DEFAULT_PORT};
 use crate::protocol::Service;
+use crate::registry::Registry;
 use linkgauge_model::clock::Time;
 
 pub(crate) struct AdmissionControl {
+    registry: &'static Registry,
     rate_limiter: Option<Arc<RateLimiter>>,
     repeat_limiter: RepeatLimiter,
     refusals: Arc<Refusals>,
 }
 
 impl AdmissionControl {
-    pub fn new(rates: Option<Arc<RateLimiter>>, refusals: Arc<Refusals>) -> AdmissionControl {
-        AdmissionControl { rate_limiter: rates, repeat_limiter: RepeatLimiter::new(), refusals }
+    pub fn new(
+        registry: &'static Registry,
+        rates: Option<Arc<RateLimiter>>,
+        refusals: Arc<Refusals>,
+    ) -> AdmissionControl {
+        AdmissionControl { registry, rate_limiter: rates, repeat_limiter: RepeatLimiter::new(), refusals }
+    }
+
+    /// Whether a sender at this port is likely to be a server, which may reply to a reply. Clients of most protocols use
+    /// ephemeral ports, which are above those of well-known services and of the protocols here.
+    fn is_server_port(&self, port: u16) -> bool {
+        port < 1024 || port == DEFAULT_PORT || !self.registry.protocols_of_port(None, port).is_empty()
     }
 
     fn reject(&self, reason: &str, from: &str) -> Admission {
@@ -46,7 +58,9 @@ impl AdmissionControl {
             return admission;
         }
         let port = from.parse::<SocketAddr>().map(|from| from.port());
-        if port.is_ok_and(|port| !service.is_client_port(port, first, reply)) {
+        let is_refused =
+            |port| self.is_server_port(port) && !service.replies_to_server_port(port, first, reply);
+        if port.is_ok_and(is_refused) {
             return self.reject("a datagram from the port of a server, which would reply to the reply", from);
         }
         if admission == Admission::Open {
@@ -73,8 +87,8 @@ mod tests {
     use super::*;
     use crate::link::Caps;
     use crate::link::party::Party;
+    use crate::protocol::ServerConfig;
     use crate::protocol::linkgauge::wire::Hello;
-    use crate::protocol::{ServerConfig, find_protocol};
     use crate::serve::rate_limiter::MAX_FREE_REPEATS;
 
     /// Replies with this many bytes.
@@ -97,7 +111,7 @@ mod tests {
 
     #[test]
     fn replies_are_never_longer_than_requests_and_never_go_to_server_ports() {
-        let gate = AdmissionControl::new(None, Arc::default());
+        let gate = AdmissionControl::new(Registry::standard(), None, Arc::default());
         assert_eq!(admit(&gate, 100, "192.0.2.7:40000"), Admission::Reply);
         assert_eq!(admit(&gate, 101, "192.0.2.7:40000"), Admission::Drop);
         for port in [7, 9, 13, 17, 19, 53, 862, 2112, 5201, 7100, 11111, 18767] {
@@ -116,13 +130,13 @@ mod tests {
     }
 
     fn served(name: &str) -> Arc<dyn Service> {
-        let serve = find_protocol(name).unwrap().serve.unwrap();
+        let serve = Registry::standard().protocol(name).unwrap().serve.unwrap();
         serve(&Arc::new(ServerConfig::default()))
     }
 
     #[test]
     fn each_protocol_states_the_ports_of_its_clients() {
-        let gate = AdmissionControl::new(None, Arc::default());
+        let gate = AdmissionControl::new(Registry::standard(), None, Arc::default());
         let hello = Hello::new();
         let sockperf: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 14];
         // A first message, and whether it may come from such a port.
@@ -160,7 +174,7 @@ mod tests {
     #[test]
     fn valid_messages_without_a_reply_are_not_refused() {
         let refusals: Arc<Refusals> = Arc::default();
-        let gate = AdmissionControl::new(None, refusals.clone());
+        let gate = AdmissionControl::new(Registry::standard(), None, refusals.clone());
         let one_way: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 14];
         for (name, first) in [("sockperf", one_way), ("discard", b"x")] {
             let from = "192.0.2.7:40000";
@@ -172,7 +186,11 @@ mod tests {
 
     #[test]
     fn replies_count_against_the_rate_of_their_source() {
-        let gate = AdmissionControl::new(Some(Arc::new(RateLimiter::new(8_000.0))), Arc::default());
+        let gate = AdmissionControl::new(
+            Registry::standard(),
+            Some(Arc::new(RateLimiter::new(8_000.0))),
+            Arc::default(),
+        );
         let replied = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
         // A kilobyte per second allows a burst of 255 bytes, and each reply has 200.
         assert_eq!((replied("192.0.2.7:40000"), replied("192.0.2.7:40001")), (2, 0));
@@ -181,8 +199,10 @@ mod tests {
 
     #[test]
     fn reply_loops_end() {
-        let gates =
-            [AdmissionControl::new(None, Arc::default()), AdmissionControl::new(None, Arc::default())];
+        let gates = [
+            AdmissionControl::new(Registry::standard(), None, Arc::default()),
+            AdmissionControl::new(Registry::standard(), None, Arc::default()),
+        ];
         let names = ["192.0.2.7:40000", "192.0.2.8:40000"];
         // One datagram in a loop, a hundred thousand times a second.
         let (mut hops, mut now) = (0, Time(0));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{RateLimiter, Server};
 use crate::link::{Dialer, LinkError};
-use crate::protocol::{LoadLog, ServerConfig, ServerLimits, find_protocol};
+use crate::protocol::{LoadLog, ServerConfig, ServerLimits};
+use crate::registry::Registry;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
@@ -26,7 +27,7 @@ pub enum ServeError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// No protocol has that name, or it has no server side.
-    #[error("the protocol {0} cannot be served: choose one of protocol::PROTOCOLS with a server side")]
+    #[error("the protocol {0} cannot be served: choose one that 'linkgauge serve --help' lists")]
     Protocol(String),
     /// The endpoint cannot be listened on, or the protocol does not support its links.
     #[error(transparent)]
@@ -66,7 +67,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves this protocol: a name of [`PROTOCOLS`](crate::protocol::PROTOCOLS).
+    /// Serves this protocol: one of [`Registry::protocols`] with a server side.
     pub fn protocol(mut self, name: &str) -> ServerBuilder {
         self.protocol = name.to_owned();
         self
@@ -101,7 +102,7 @@ impl ServerBuilder {
     /// # Errors
     /// A URL is invalid, the protocol cannot be served, or an endpoint cannot be listened on.
     pub fn start(self) -> Result<Server, ServeError> {
-        self.start_with(&Dialer::new(Clock::System))
+        self.start_with(&Registry::standard().dialer(Clock::System))
     }
 
     /// Starts the server with the clock and the links of this dialer.
@@ -110,7 +111,8 @@ impl ServerBuilder {
     /// As for [`ServerBuilder::start`].
     pub fn start_with(self, dialer: &Dialer) -> Result<Server, ServeError> {
         let endpoints: Vec<Endpoint> = self.urls.iter().map(|url| url.parse()).collect::<Result<_, _>>()?;
-        let served = find_protocol(&self.protocol).and_then(|protocol| Some((protocol, protocol.serve?)));
+        let served =
+            dialer.registry.protocol(&self.protocol).and_then(|protocol| Some((protocol, protocol.serve?)));
         let (protocol, serve) = served.ok_or(ServeError::Protocol(self.protocol))?;
         let port = protocol.default_port(endpoints[0].scheme());
         let dialer = Dialer { default_port: port.or(dialer.default_port), ..dialer.clone() };
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn errors_can_be_matched() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let start =
             |builder: ServerBuilder| builder.start_with(&dialer).map(|server| server.url().to_owned());
         assert_eq!(start(Server::on("mem://a").and_on("mem://b")).unwrap(), "mem://a");

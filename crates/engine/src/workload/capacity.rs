@@ -18,7 +18,7 @@ use linkgauge_model::run::Figures;
 pub use receiver::CapacityReceiver;
 pub use sender::{CapacitySender, Side};
 
-/// The `capacity` workload, for [`WORKLOADS`](super::WORKLOADS).
+/// The `capacity` workload.
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "capacity",
     summary: "highest rate of datagrams that a path carries, by a search",

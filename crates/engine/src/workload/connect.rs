@@ -15,7 +15,7 @@ use linkgauge_model::plan::{Direction, StopCondition};
 use linkgauge_model::run::Figures;
 use linkgauge_model::sample::{Recorder, Sample};
 
-/// The `connect` workload, for [`WORKLOADS`](super::WORKLOADS).
+/// The `connect` workload.
 pub const WORKLOAD: Workload = Workload {
     name: "connect",
     summary: "time to open a connection, and connections per second",

@@ -15,7 +15,7 @@ mod records;
 
 pub(crate) use records::{RecordChecker, RecordStatus};
 
-/// The `download` workload, for [`WORKLOADS`](super::WORKLOADS).
+/// The `download` workload.
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table in chunks: rate, time per chunk, round trips",

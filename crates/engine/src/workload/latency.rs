@@ -27,7 +27,7 @@ use linkgauge_model::plan::{Direction, Pacing, StopCondition};
 use linkgauge_model::run::Figures;
 use linkgauge_model::sample::{CommonTime, ServerTimestamps};
 
-/// The `latency` workload, for [`WORKLOADS`](super::WORKLOADS).
+/// The `latency` workload.
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",

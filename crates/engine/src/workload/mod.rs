@@ -1,5 +1,5 @@
 //! Workloads: the kinds of measurement. One file has the client and the server side of a workload; each workload has
-//! one line in [`WORKLOADS`].
+//! one line in the [registry](crate::registry).
 //!
 //! Both sides are parties (`link::party`). The only loop that runs them is `link::party::drive`.
 
@@ -31,16 +31,6 @@ mod silence;
 pub mod throughput;
 
 pub use load::Load;
-
-/// Every workload, in the order of the help.
-pub static WORKLOADS: &[Workload] = &[
-    latency::WORKLOAD,
-    throughput::WORKLOAD,
-    responsiveness::WORKLOAD,
-    capacity::WORKLOAD,
-    download::WORKLOAD,
-    connect::WORKLOAD,
-];
 
 /// What the flows of a workload carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +102,6 @@ pub struct MeasuredFlows<'a> {
     pub flows: &'a [FlowResult],
     /// The server's counts, if the protocol reports them.
     pub report: Option<&'a ServerReport>,
-}
-
-/// The workload of that name.
-pub fn find_workload(name: &str) -> Option<&'static Workload> {
-    WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
 /// A client party that records.

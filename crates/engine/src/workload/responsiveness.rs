@@ -26,7 +26,7 @@ use linkgauge_model::plan::{Direction, StopCondition};
 use linkgauge_model::sample::{ProbeLog, Recorder};
 pub use server::{ProbedReceiver, ProbedSender};
 
-/// The `responsiveness` workload, for [`WORKLOADS`](super::WORKLOADS).
+/// The `responsiveness` workload.
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "responsiveness",
     summary: "round trips per minute while connections load the link",

@@ -27,7 +27,7 @@ pub(crate) use sender_limits::{drain_time, overtime, planned_time};
 pub(crate) use sink::Sink;
 pub(crate) use source::Source;
 
-/// The `throughput` workload, for [`WORKLOADS`](super::WORKLOADS).
+/// The `throughput` workload.
 pub const WORKLOAD: Workload = Workload {
     name: "throughput",
     summary: "payload delivered per second, in one direction or both",

@@ -22,6 +22,7 @@ use crate::config::{CONFIG_PATH, ServerUrls};
 use crate::error::HttpError;
 use crate::runtime::{CHUNK_BYTES, poll_capacity};
 use crate::tls;
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::{Dialer, remote_address, socket_settings};
 use linkgauge_model::clock::Clock;
 
@@ -91,7 +92,7 @@ async fn resolve(
     let name = ServerName::try_from(named.clone()).map_err(|error| wrong(error.to_string()))?;
     let host = host.map_or(named, str::to_owned);
     let port = uri.port_u16().unwrap_or(HTTPS_PORT);
-    let dialer = Dialer { timeout, ..Dialer::new(Clock::System) };
+    let dialer = Dialer { timeout, ..Registry::standard().dialer(Clock::System) };
     let looked_up = tokio::task::spawn_blocking(move || find_address(&host, port, &dialer));
     match looked_up.await {
         Ok(Ok(Some(address))) => Ok((address, name)),
@@ -304,7 +305,7 @@ mod tests {
     fn an_address_that_refuses_is_followed_by_the_next() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         dialer.hosts.insert("server", addresses(&["::1", "127.0.0.3", "127.0.0.1"]));
         assert_eq!(find_address("server", address.port(), &dialer).unwrap(), Some(address));

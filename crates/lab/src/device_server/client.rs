@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::ServedPort;
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
-use linkgauge_engine::link::{Fault, Link, rfc2217};
+use linkgauge_engine::link::{Fault, Link};
+use linkgauge_engine::transport::rfc2217;
 
 /// A client or driver without progress for this time is considered stuck.
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,17 +1,17 @@
 //! A client that controls the port within its stream (RFC 2217), and restoring the port afterwards.
 //!
-//! `link::rfc2217` implements the protocol; this module applies it to the port.
+//! `transport::rfc2217` implements the protocol; this module applies it to the port.
 
 use std::time::Duration;
 
 use super::ServedPort;
 use super::client::{PortClient, STALL_TIMEOUT, SessionEnd};
 use linkgauge_engine::link::party::CANCEL_CHECK_INTERVAL;
-use linkgauge_engine::link::rfc2217::PortServer;
 use linkgauge_engine::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
 use linkgauge_engine::link::{Fault, Link};
+use linkgauge_engine::transport::rfc2217::PortServer;
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::TOOL;
 

@@ -3,8 +3,8 @@
 use super::super::uart::{self, LabUarts};
 use super::super::{LabError, RunningStandIn, StandIn};
 use super::{DeviceServer, DeviceServerOptions};
-use linkgauge_engine::link::rfc2217;
 use linkgauge_engine::link::serial_line::{self, FlowControl, SerialSettings};
+use linkgauge_engine::transport::rfc2217;
 use linkgauge_model::endpoint::Endpoint;
 
 /// Raw ports and one port with control.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use crate::logger::{FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, generate_content};
-use linkgauge_engine::link::Dialer;
+use linkgauge_engine::Registry;
 use linkgauge_engine::protocol::pakbus::value::LoggerTime;
 use linkgauge_engine::schedule::{self, RunContext};
 use linkgauge_engine::workload::download::MAX_QUEUED_CHUNKS;
@@ -46,12 +46,12 @@ fn spec(url: &str, workload: &str, options: &[(&str, &str)]) -> CaseSpec {
 
 /// Runs a case against a logger at `mem://logger` with any options.
 fn run(device: LoggerConfig, spec: &CaseSpec) -> (DownloadResult, Logger) {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let listen: Vec<Endpoint> = vec!["mem://logger".parse().unwrap()];
     let options = LoggerOptions { listen, serial_lines: Vec::new(), config: device };
     let clock = LoggerTime { seconds: 1_000_000, nanoseconds: 0 };
     let logger = Logger::start_with(&options, clock, dialer.clone()).unwrap();
-    let plan = schedule::check(Plan::new(spec.expand().unwrap()).unwrap()).unwrap();
+    let plan = schedule::check(Plan::new(spec.expand().unwrap()).unwrap(), Registry::standard()).unwrap();
     let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(MAX_QUEUED_CHUNKS * 16);
     let mut bench = RunContext::new(dialer, &());
     bench.content = (spec.workload.as_deref() == Some("download")).then_some(sender);
@@ -303,7 +303,7 @@ fn refusals_are_reported_in_one_line() {
 fn an_invalid_case_is_refused() {
     let error_of = |spec: CaseSpec| {
         let plan = Plan::new(spec.expand().unwrap()).unwrap();
-        schedule::check(plan).unwrap_err().to_string()
+        schedule::check(plan, Registry::standard()).unwrap_err().to_string()
     };
     let options = |options: &[(&str, &str)]| error_of(spec("tcp://box", "download", options));
     let file = spec("tcp://box", "download", &[("file", FILE)]);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::{Fault, Link};
 use linkgauge_engine::protocol::pakbus::frame::{self, FrameDecoder};
 use linkgauge_engine::protocol::pakbus::message::{
@@ -39,7 +40,7 @@ struct LoggerFixture {
 impl LoggerFixture {
     /// With one file and one table.
     pub fn new(device: LoggerConfig) -> LoggerFixture {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let device = LoggerConfig {
             files: vec![("CPU:a.bin".to_owned(), generate_content(1, 2000))],
             tables: vec!["Bench:10s:Seq=Int4,Temp=FP2:90".parse().unwrap()],

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::Link;
 use linkgauge_model::clock::Clock;
 
@@ -17,7 +18,7 @@ struct Client {
 
 impl Client {
     fn of(faults: Faults) -> Client {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let listen: Vec<Endpoint> = vec!["mem://trouble".parse().unwrap()];
         let options = TroubleOptions { listen, faults, seed: 1, ..TroubleOptions::default() };
         let server = TroubledServer::start(&options, dialer.clone()).unwrap();

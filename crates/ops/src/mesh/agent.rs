@@ -13,7 +13,8 @@ use super::wire::{
     Answer, MAX_ORDER_BYTES, Order, PROTOCOL_VERSION, TestDirection, TestOrder, WireError, parse_order,
     read_line, to_line,
 };
-use linkgauge_engine::link::{Dialer, endpoint_caps};
+use linkgauge_engine::Registry;
+use linkgauge_engine::link::Dialer;
 use linkgauge_engine::protocol::{LoadLog, ServerLimits};
 use linkgauge_engine::schedule::{self, RunContext};
 use linkgauge_engine::serve::{RateLimiter, Server};
@@ -285,7 +286,7 @@ impl Tester {
         let spec = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..case_of(test, &share) };
         let cases = spec.expand().map_err(AgentRefusal::invalid)?;
         let plan = Plan::new(cases).map_err(AgentRefusal::invalid)?;
-        let plan = schedule::check(plan).map_err(AgentRefusal::invalid)?;
+        let plan = schedule::check(plan, dialer.registry).map_err(AgentRefusal::invalid)?;
         let mut context = RunContext::new(dialer.clone(), &());
         context.token = token;
         let mut run = schedule::run(&plan, &mut context);
@@ -303,7 +304,7 @@ impl Tester {
         if endpoint.options().next().is_some() {
             return Err(AgentRefusal::Invalid(format!("{url}: an order has no options")));
         }
-        let caps = endpoint_caps(&endpoint).map_err(AgentRefusal::invalid)?;
+        let caps = Registry::standard().caps(&endpoint).map_err(AgentRefusal::invalid)?;
         if caps.is_device || !caps.can_open_parallel {
             return Err(AgentRefusal::Invalid(format!("{url}: an agent measures other hosts, not devices")));
         }

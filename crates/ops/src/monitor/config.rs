@@ -19,7 +19,7 @@ use super::level::USUAL_SHIFT_DELAY;
 use super::probe::ProbeSettings;
 use super::push::Push;
 use super::silence::Silence;
-use linkgauge_engine::link::endpoint_caps;
+use linkgauge_engine::Registry;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
 use linkgauge_model::endpoint::Endpoint;
@@ -391,14 +391,15 @@ fn min_test_bytes(case: &Case) -> u64 {
 
 /// Whether the link can be explained while its probes go on, and when an alarm begins.
 fn is_explainable(watch: &Watch) -> bool {
-    let can_open_parallel = endpoint_caps(watch.endpoint()).is_ok_and(|caps| caps.can_open_parallel);
+    let can_open_parallel =
+        Registry::standard().caps(watch.endpoint()).is_ok_and(|caps| caps.can_open_parallel);
     can_open_parallel && !watch.rules.is_empty()
 }
 
 /// The case of a watch as a plan that can be run.
 pub(super) fn checked_plan(watch: &Watch, case: Case) -> Result<schedule::CheckedPlan, ConfigError> {
     let plan = Plan { title: None, repeat: 1, keep_going: false, cases: vec![case] };
-    schedule::check(plan)
+    schedule::check(plan, Registry::standard())
         .map_err(|error| ConfigError::Invalid { name: watch.name.clone(), error: Box::new(error) })
 }
 

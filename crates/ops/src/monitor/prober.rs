@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::access::RequestRefusal;
 use super::families::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot};
 use super::probe::{MAX_SAMPLES, ProbeModule, ProbeRequest, ProbeSettings};
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{self, RunContext};
 use linkgauge_model::clock::{Clock, Time};
@@ -119,7 +120,7 @@ struct Found {
 impl ReadyProbe {
     /// Performs it, until it has ended or `cancel` is set.
     pub(super) fn run(self, cancel: Arc<AtomicBool>) -> ProbeReport {
-        let mut dialer = Dialer::new(Clock::System);
+        let mut dialer = Registry::standard().dialer(Clock::System);
         dialer.cancel = cancel;
         let began = dialer.now();
         let mut found = Found::default();
@@ -154,7 +155,7 @@ impl ReadyProbe {
         let spec =
             linkgauge_model::plan::CaseSpec { url: Some(OneOrMany::One(self.endpoint.clone())), ..spec };
         let plan = spec.expand().ok().and_then(|cases| Plan::new(cases).ok());
-        let plan = match plan.map(schedule::check) {
+        let plan = match plan.map(|plan| schedule::check(plan, dialer.registry)) {
             Some(Ok(plan)) => plan,
             Some(Err(error)) => return found.failure = Some(("invalid_case".to_owned(), error.to_string())),
             None => return,

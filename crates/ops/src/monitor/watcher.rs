@@ -288,6 +288,7 @@ fn discard_losses(slice: &mut Slice) {
 mod tests {
     use super::*;
     use crate::monitor::{Config, WatchSchedule};
+    use linkgauge_engine::Registry;
     use linkgauge_engine::link::Listener;
     use linkgauge_engine::link::party::Party;
     use linkgauge_model::clock::Clock;
@@ -297,7 +298,7 @@ mod tests {
     fn serve(dialer: &Dialer) -> Box<dyn Listener> {
         let endpoint = LINK.parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = linkgauge_engine::link::endpoint_caps(&endpoint).unwrap();
+        let caps = Registry::standard().caps(&endpoint).unwrap();
         let new_server = move |_: &str| -> Box<dyn Party> {
             Box::new(linkgauge_engine::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn slices_end_at_multiples_of_ten_seconds() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let _listener = serve(&dialer);
         let mut watcher = watcher(&dialer, 1_000_003);
         let slices: Vec<Slice> = (0..7).map(|_| watcher.run_slice().unwrap()).collect();
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn probes_of_a_link_that_is_down_are_lost() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let mut watcher = watcher(&dialer, 1_000_000);
         let mut down = Window::default();
         while dialer.now() < Time(300_000_000_000) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::parts::{link_shapes, logger_config, transfer_costs};
 use crate::study::{PlannedCase, TwinModel};
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::party::Party;
 use linkgauge_engine::link::serial_line::SerialSettings;
 use linkgauge_engine::link::shaped::Shape;
@@ -75,7 +76,7 @@ struct Bench {
 /// The result of a case on a twin, or the reason why there is none.
 pub(crate) fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResult, TwinCaseError> {
     let mut bench = Bench {
-        dialer: Dialer::new(Clock::new_virtual()),
+        dialer: Registry::standard().dialer(Clock::new_virtual()),
         endpoints: Vec::new(),
         spec: case.spec().clone(),
         running: Vec::new(),
@@ -94,7 +95,7 @@ pub(super) fn measure(
 ) -> Result<CaseResult, TwinCaseError> {
     let url = Some(OneOrMany::Many(endpoints.to_vec()));
     let cases = CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?;
-    let plan = schedule::check(Plan::new(cases)?)?;
+    let plan = schedule::check(Plan::new(cases)?, dialer.registry)?;
     let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
     let result = run.cases.into_iter().next().ok_or("it gave no result")?;
     match result.warnings.iter().find(|_| !result.complete) {

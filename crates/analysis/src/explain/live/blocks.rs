@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::{DeviceChanger, LiveError};
 use linkgauge_engine::host::local_server::{LocalServer, ServerWatch};
 use linkgauge_engine::host::power;
-use linkgauge_engine::link::{Dialer, endpoint_caps};
-use linkgauge_engine::protocol;
+use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
@@ -196,13 +195,14 @@ impl BlockRunner {
     pub(super) fn use_protocol(&mut self, name: &str) {
         name.clone_into(&mut self.case.protocol);
         let scheme = self.case.endpoints[0].scheme();
-        let default = protocol::find_protocol(name).and_then(|protocol| protocol.default_port(scheme));
+        let default = self.dialer.registry.protocol(name).and_then(|protocol| protocol.default_port(scheme));
         self.dialer.default_port = default;
     }
 
     /// Gives up a message that can be lost after this time, within limits.
     pub(super) fn limit_timeout(&mut self, wanted: Duration) {
-        let is_reliable = endpoint_caps(&self.case.endpoints[0]).is_ok_and(|caps| caps.is_reliable);
+        let is_reliable =
+            self.dialer.registry.caps(&self.case.endpoints[0]).is_ok_and(|caps| caps.is_reliable);
         if !is_reliable && matches!(self.dialer.clock, Clock::System) {
             let usual = self.case.timeout.unwrap_or(MAX_TIMEOUT);
             self.case.timeout = Some(wanted.clamp(MIN_TIMEOUT.min(usual), usual));
@@ -261,7 +261,7 @@ impl BlockRunner {
 
     fn run_case(&self, case: Case) -> Result<Block, LiveError> {
         let plan = Plan::new(vec![case]).map_err(LiveError::invalid)?;
-        let plan = schedule::check(plan).map_err(LiveError::invalid)?;
+        let plan = schedule::check(plan, self.dialer.registry).map_err(LiveError::invalid)?;
         let mut tries = 0;
         loop {
             tries += 1;

@@ -191,6 +191,7 @@ fn handshake(dialer: &Dialer, endpoint: &Endpoint, late_ns: f64) -> Option<Hands
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linkgauge_engine::Registry;
 
     fn ms(ms: f64) -> Time {
         Time((ms * 1e6) as u64)
@@ -230,14 +231,14 @@ mod tests {
     fn handshakes_are_made_beside_the_requests_until_they_end() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}", listener.local_addr().unwrap());
-        let dialer = Dialer::new(Clock::System);
+        let dialer = Registry::standard().dialer(Clock::System);
         let link = dialer.open(&url.parse().unwrap()).unwrap();
         assert!(link.facts().contains_key("kernel_rtt_ns"));
         let opened = handshake(&dialer, &url.parse().unwrap(), 0.0).unwrap();
         assert!(opened.took_ns > 0.0 && opened.took_ns < 1e9, "{opened:?}");
         drop(listener);
         assert!(handshake(&dialer, &url.parse().unwrap(), 0.0).is_some(), "a refusal is an answer");
-        let virtual_clock = Dialer::new(Clock::new_virtual());
+        let virtual_clock = Registry::standard().dialer(Clock::new_virtual());
         let target = Target::new(url.parse().unwrap()).unwrap();
         assert!(PathWatch::start(&virtual_clock, &target, Duration::from_secs(1), 1).is_none());
     }

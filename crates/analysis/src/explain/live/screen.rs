@@ -142,7 +142,7 @@ impl Screen {
             runner.limit_timeout(Duration::from_nanos((TIMEOUT_RATIO * longest) as u64));
         }
         let time = budget.mul_f64(PAUSED_SHARE);
-        let caps = linkgauge_engine::link::endpoint_caps(&runner.case.endpoints[0]);
+        let caps = runner.dialer.registry.caps(&runner.case.endpoints[0]);
         let is_limited = caps.is_ok_and(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
         let mean_pause = match is_limited {
             true => LIMITED_MEAN_PAUSE,

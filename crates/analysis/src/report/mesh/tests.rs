@@ -2,7 +2,8 @@
 
 use crate::explain::FindingBlock;
 use crate::explain::mesh::explain_pair;
-use crate::report::{Detail, ReportOptions, report_format, sample_runs};
+use crate::lists::report_format;
+use crate::report::{Detail, ReportOptions, sample_runs};
 use linkgauge_model::run::{MeshPair, Run};
 
 fn render(format: &str, run: &Run, options: ReportOptions) -> String {

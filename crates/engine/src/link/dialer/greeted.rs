@@ -149,6 +149,7 @@ impl<P: Party> Party for OpeningParty<P> {
 
 #[cfg(test)]
 mod tests {
+    use crate::registry::Registry;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::Duration;
@@ -211,7 +212,7 @@ mod tests {
                 }
             }
         });
-        let mut dialer = Dialer::new(Clock::System);
+        let mut dialer = Registry::standard().dialer(Clock::System);
         dialer.timeout = Duration::from_secs(60);
         let greeted = call(&dialer, &endpoint, LINKS).unwrap();
         server.join().unwrap();
@@ -224,7 +225,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
         drop(listener);
-        let greeted = call(&Dialer::new(Clock::System), &endpoint, 20).unwrap();
+        let greeted = call(&Registry::standard().dialer(Clock::System), &endpoint, 20).unwrap();
         let refused = |link: &GreetedLink| {
             link.result.as_ref().is_err_and(|fault| fault.to_string().contains("refused"))
         };

@@ -3,16 +3,14 @@
 //! Wrapped around both links of a relay it shapes both directions. The receiving thread does all the work: it
 //! records each arrival, and delivers it when it is due.
 
-use linkgauge_system::BorrowedHandle;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{MessageLog, PathCounters, Shape, ShapedPath, ShapedPipe};
 use crate::link::batch::receive_single;
-use crate::link::party::Tuning;
-use crate::link::serial_line::PortControl;
+use crate::link::delegate::{delegate_link, plain_link};
 use crate::link::stamps::SendStamps;
-use crate::link::{Batch, Caps, Facts, Fault, Framing, Link, LinkDescriptor, LinkStatus};
+use crate::link::{Batch, Caps, Fault, Framing, Link, LinkDescriptor, LinkStatus};
 use linkgauge_model::clock::{BUSY_POLL_LEAD, Clock, Time};
 
 /// A path shared by several links. Clones are handles of the same path.
@@ -35,7 +33,7 @@ impl SharedPath {
         self.lock().log = log;
     }
 
-    pub(in crate::link) fn lock(&self) -> MutexGuard<'_, ShapedPath> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ShapedPath> {
         // The lock guards only counters, which stay valid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -266,25 +264,9 @@ impl Link for ShapedLink {
         &self.caps
     }
 
-    fn facts(&self) -> Facts {
-        self.inner.facts()
-    }
-
     /// Status of the inner link: bytes in flight on the path count as received.
     fn status(&self) -> LinkStatus {
         self.inner.status()
-    }
-
-    fn tune(&mut self, tuning: &Tuning) {
-        self.inner.tune(tuning);
-    }
-
-    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.inner.send(bytes, within)
-    }
-
-    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
-        self.inner.send_batch(messages, message, within)
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
@@ -329,14 +311,6 @@ impl Link for ShapedLink {
         receive_single(self, into, within)
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        self.inner.finish_sending()
-    }
-
-    fn abort(&mut self) {
-        self.inner.abort();
-    }
-
     fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
         self.inner.reopen(within)?;
         let mut in_flight = self.lock_in_flight();
@@ -355,11 +329,6 @@ impl Link for ShapedLink {
         // They would not include the delay of the shape.
     }
 
-    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
-        self.inner.port_control()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
-        None
-    }
+    delegate_link!(self => self.inner; facts tune send send_batch finish_sending abort port_control);
+    plain_link!(descriptor);
 }

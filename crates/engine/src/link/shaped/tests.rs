@@ -6,6 +6,7 @@ use super::link::MAX_LINK_IN_FLIGHT_BYTES;
 use super::*;
 use crate::link::party::{Party, Step};
 use crate::link::{Batch, Dialer, Fault, Link};
+use crate::registry::Registry;
 use linkgauge_model::clock::Clock;
 
 const MS: u64 = 1_000_000;
@@ -420,7 +421,7 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A link to an in-memory echo on the virtual clock, wrapped with `shape`.
 fn shaped(options: &str, shape: Shape) -> (Dialer, SharedPath, ShapedLink) {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();
     assert!(
         listener.set_party_factory(Box::new(|_| Box::new(Echo(Batch::new(1 << 16, 1), 0, false)))).is_ok()

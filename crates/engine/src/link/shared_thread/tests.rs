@@ -10,6 +10,7 @@ use super::*;
 use crate::link::party::Step;
 use crate::link::redial::RedialedLink;
 use crate::link::{Batch, Dialer};
+use crate::registry::Registry;
 use linkgauge_model::endpoint::Endpoint;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -156,7 +157,7 @@ impl Bench {
             thread: SharedThread::new(&Clock::System, 4).unwrap(),
             departed: Vec::new(),
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            dialer: Dialer::new(Clock::System),
+            dialer: Registry::standard().dialer(Clock::System),
             log: Log::default(),
         }
     }

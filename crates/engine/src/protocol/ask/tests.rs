@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::link::party::{Party, Step};
-use crate::link::{Batch, Dialer, Fault};
+use crate::link::{Batch, Fault};
+use crate::registry::Registry;
 use crate::schedule::{self, CheckedPlan, RunContext};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::Plan;
@@ -12,7 +13,8 @@ use linkgauge_model::run::{CaseResult, Figures};
 
 fn check_options(options: &str) -> Result<CheckedPlan, String> {
     let text = format!("[[case]]\nworkload = \"latency\"\nprotocol = \"ask\"\n{options}");
-    schedule::check(Plan::from_toml(&text).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+    schedule::check(Plan::from_toml(&text).map_err(|e| e.to_string())?, Registry::standard())
+        .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -114,7 +116,7 @@ fn chunk(after_ms: u64, bytes: impl AsRef<[u8]>) -> (Duration, Vec<u8>) {
 
 /// Runs `case` (with `AT\r` as the request) against a device. Returns the result and the duration.
 fn measure(script: fn(u64) -> Vec<(Duration, Vec<u8>)>, url: &str, case: &str) -> (CaseResult, Duration) {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let mut listener = dialer.listen(&url.parse().unwrap()).unwrap();
     let device = move |_: &str| -> Box<dyn Party> {
         let batch = Batch::new(4096, 1);

@@ -37,7 +37,7 @@ use stream::{Digits, Receiver, RepeatedSettings, SharedClose, StreamSender};
 use wire::bounceback as bounceback_wire;
 use wire::{Amount, DatagramFormat, Report, Settings, TestMode};
 
-/// The `iperf2` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `iperf2` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "iperf2",
     summary: "a server or client of iperf 2, lwiperf or zperf over TCP or UDP; round trips by --bounceback",
@@ -58,6 +58,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: Some(super::Shorthand { option: Some(CALLBACK_OPTION) }),
     original_server: Some(|framing, port| {
         format!("iperf -s{}{}", if framing == Framing::Message { " -u" } else { "" }, on_port(port))
     }),
@@ -65,10 +66,6 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect,
     serve: Some(server::new_service),
 };
-
-/// `iperf2://host`, over TCP.
-pub(crate) const SHORTHAND: super::Shorthand =
-    super::Shorthand { scheme: "iperf2", protocol: "iperf2", option: Some(CALLBACK_OPTION) };
 
 const DEFAULT_PORT: u16 = 5001;
 

@@ -45,7 +45,7 @@ const NEEDS_TRUST: &str = "the client wants data at an address that is not prove
 
 pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let memory = MemoryBudget::new(facts.limits.memory_bytes);
-    let callbacks = Arc::new(Callbacks::new(memory.clone()));
+    let callbacks = Arc::new(Callbacks::new(memory.clone(), facts.registry));
     Arc::new(Iperf2Service { limits: facts.limits, trusts_senders: facts.trusts_senders, memory, callbacks })
 }
 
@@ -96,7 +96,7 @@ impl Service for Iperf2Service {
     }
 
     /// Clients choose their port (`-B`). A report is no last datagram, so no server replies to it; services of low ports may.
-    fn is_client_port(&self, port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         port >= 1024
     }
 

@@ -19,9 +19,8 @@ use serde_json::{Map, Value};
 
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
-use crate::link::{
-    Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream, keep_alive, on_port, send_all,
-};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, keep_alive, on_port, send_all};
+use crate::transport::companion_stream;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
 use data::entry::{Identification, MAX_HELLO_TRIES, StreamEntry};
@@ -34,7 +33,7 @@ use wire::{Cookie, Parameters, StreamCounts};
 #[cfg(test)]
 mod tests;
 
-/// The `iperf3` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `iperf3` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "iperf3",
     summary: "an iperf3 server or client over TCP or UDP; client and server count",
@@ -43,6 +42,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: true,
+    shorthand: None,
     original_server: Some(|_, port| format!("iperf3 -s{}", on_port(port))),
     prepare_case,
     connect,
@@ -212,7 +212,7 @@ impl Iperf3Session {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
         let fault = |fault: Fault| setup_error(endpoint, fault);
-        let framing = crate::link::endpoint_caps(endpoint).map_err(fault)?.framing;
+        let framing = context.dialer.registry.caps(endpoint).map_err(fault)?.framing;
         let beside = match framing {
             Framing::Stream => endpoint.clone(),
             Framing::Message => companion_stream(endpoint).map_err(fault)?,

@@ -300,7 +300,7 @@ impl Service for Iperf3Service {
     }
 
     /// A client chooses its port (`--cport`). The test that its control connection has set up vouches for it.
-    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
 }

@@ -17,7 +17,8 @@ use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, Shorthand,
     open_flows, signing,
 };
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, requested_traffic_class};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::transport::internet::requested_traffic_class;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage};
 use crate::workload::{FlowResult, FlowRole, Load, ServerReport, TrafficKind, planned_time};
@@ -34,7 +35,7 @@ mod token;
 use packet::{CLOSE, Layout, NUMBER_BYTES, OPEN, PacketKey, REPLY, ReplyFields, TOKEN_BYTES, packet_of};
 use params::{Params, VERSION};
 
-/// The `irtt` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `irtt` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "irtt",
     summary: "replies as an irtt server does, with its times and counts",
@@ -43,6 +44,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[signing::AUTHENTICATED],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: Some(Shorthand { option: None }),
     original_server: Some(|_, port| {
         format!("irtt server{}", port.map_or(String::new(), |port| format!(" -b :{port}")))
     }),
@@ -50,10 +52,6 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect,
     serve: Some(server::new_service),
 };
-
-/// `irtt://host:port`.
-pub(crate) const SHORTHAND: Shorthand =
-    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: None };
 
 /// The shortest interval of a server by default, ours and the original.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);

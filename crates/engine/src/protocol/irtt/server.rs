@@ -178,7 +178,7 @@ impl Service for IrttService {
     }
 
     /// A client chooses its port (`--local`). No server replies to a reply, which has the flag of replies.
-    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
 

@@ -233,7 +233,7 @@ impl ControlConnection {
         };
         let what = match reply == hello.bytes() {
             true => "the server is an echo: try --protocol echo".to_owned(),
-            false => describe_reply(&self.endpoint, "not linkgauge", &reply, silence),
+            false => describe_reply(self.dialer.registry, &self.endpoint, &reply, ("not linkgauge", silence)),
         };
         Err(ProtocolError::unexpected_reply(&self.endpoint, what))
     }

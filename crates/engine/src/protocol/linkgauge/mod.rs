@@ -46,7 +46,7 @@ const OPTIONS: &[(&str, &str)] = {
     &[nodelay, quick_ack, send_buffer, receive_buffer, one_way::OPTION]
 };
 
-/// The `linkgauge` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `linkgauge` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "linkgauge",
     summary: "the protocol of linkgauge: client and server agree on a plan, count and report",
@@ -60,6 +60,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: OPTIONS,
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: None,
     prepare_case,
     connect,

@@ -33,7 +33,7 @@ use crate::link::shared_thread::Waker;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::protocol::{
-    MemoryBudget, MemoryRefusal, ServerConfig, ServerLimits, ServerSetting, Service, echo, is_server_port,
+    MemoryBudget, MemoryRefusal, ServerConfig, ServerLimits, ServerSetting, Service, echo,
 };
 use crate::workload::MovedBytes;
 use crate::workload::throughput::overtime;
@@ -111,8 +111,8 @@ impl Service for LinkgaugeService {
     }
 
     /// Only an echo can go back and forth.
-    fn is_client_port(&self, port: u16, first: &[u8], reply: &[u8]) -> bool {
-        reply != first || !is_server_port(port)
+    fn replies_to_server_port(&self, _port: u16, first: &[u8], reply: &[u8]) -> bool {
+        reply != first
     }
 }
 

@@ -1,8 +1,9 @@
 //! Options of the protocol: settings of the sockets at the server.
 
 use super::wire::SessionRefusal;
-use crate::link::{Link, LinkError, own_socket, requested_traffic_class, socket_settings};
+use crate::link::{Link, LinkError, own_socket, socket_settings};
 use crate::protocol::{CaseError, ProtocolError, ProtocolOptions, ReadyCase};
+use crate::transport::internet::requested_traffic_class;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::SocketSettings;
 use linkgauge_model::units;

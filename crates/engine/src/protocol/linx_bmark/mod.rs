@@ -18,9 +18,9 @@ use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions,
     ReadyCase, open_flows,
 };
-use crate::link::linx::ethernet_cm::frame_count;
-use crate::link::linx::with_raw_signals;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::transport::linx::ethernet_cm::frame_count;
+use crate::transport::linx::with_raw_signals;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, SEQUENCE_BYTES};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
@@ -44,6 +44,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: Some(|_, _| "linx_bmark -S".to_owned()),
     prepare_case,
     connect,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::link::party::{Party, Step};
-use crate::link::{Batch, Dialer, Fault};
+use crate::link::{Batch, Fault};
 use crate::protocol::ask::text;
+use crate::registry::Registry;
 use crate::schedule::{self, RunContext};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::Plan;
@@ -90,7 +91,10 @@ fn rtu_replies_are_checked() {
 
 fn run_error(options: &str) -> String {
     let text = format!("[[case]]\nworkload = \"latency\"\nprotocol = \"modbus\"\n{options}");
-    schedule::check(Plan::from_toml(&text).unwrap()).map(|_| ()).unwrap_err().to_string()
+    schedule::check(Plan::from_toml(&text).unwrap(), Registry::standard())
+        .map(|_| ())
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -164,7 +168,7 @@ impl Party for Device {
 
 #[test]
 fn requests_of_rtu_follow_a_silence() {
-    let dialer = Dialer::new(Clock::new_virtual());
+    let dialer = Registry::standard().dialer(Clock::new_virtual());
     let shortest = Arc::new(Mutex::new(Duration::MAX));
     let mut listener = dialer.listen(&"mem://far".parse().unwrap()).unwrap();
     let of_device = shortest.clone();
@@ -181,7 +185,7 @@ fn requests_of_rtu_follow_a_silence() {
     assert!(hosted.is_ok());
     let text = "[[case]]\nworkload = 'latency'\nprotocol = 'modbus'\nurl = 'mem://far?rate=1Mbit/s&delay=1us'\ncount = 50\n\
                 protocol_options = { mode = 'rtu' }";
-    let plan = schedule::check(Plan::from_toml(text).unwrap()).unwrap();
+    let plan = schedule::check(Plan::from_toml(text).unwrap(), Registry::standard()).unwrap();
     let run = schedule::run(&plan, &mut RunContext::new(dialer, &()));
     let case: &CaseResult = &run.cases[0];
     assert_eq!((case.figures.counts.received, case.figures.counts.corrupt_messages), (50, 0), "{case:?}");

@@ -13,10 +13,11 @@ use super::sender::BlockSender;
 use super::wire::{ControlWord, NetioDialect, WORD_BYTES, loss_percent, make_block};
 use super::{CachedConnection, DATAGRAM_PORT, DIALECT_OPTION, MAX_SERVER_SEND_TIME, PROTOCOL};
 use crate::link::party::Tuning;
-use crate::link::{Dialer, Fault, Link, LinkError, companion_stream, keep_alive};
+use crate::link::{Dialer, Fault, Link, LinkError, keep_alive};
 use crate::protocol::{
     CaseDraft, CaseError, ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError, ReadyCase,
 };
+use crate::transport::companion_stream;
 use crate::workload::throughput::Sink;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};

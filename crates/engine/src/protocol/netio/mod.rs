@@ -36,7 +36,7 @@ use receiver::BlockReceiver;
 use sender::BlockSender;
 use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
 
-/// The `netio` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `netio` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "netio",
     summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside those of linkgauge",
@@ -48,6 +48,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     )],
     sizes: &BLOCK_SIZES,
     is_measured_whole: true,
+    shorthand: None,
     original_server: Some(|_, port| format!("netio -s{}", on_port(port))),
     prepare_case,
     connect,

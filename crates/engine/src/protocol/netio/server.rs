@@ -13,8 +13,9 @@ use super::clients::{ClientRegistry, DatagramClient, DatagramParty, POLL_INTERVA
 use super::sender::{BlockSender, send_time, sending_load};
 use super::wire::{ControlWord, DialectGuess, FlaggedBlockParser, MAX_BLOCK_BYTES, NetioDialect, WORD_BYTES};
 use crate::link::party::{ClientTrust, Party, PartyCost, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing, companion_stream};
+use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service};
+use crate::transport::companion_stream;
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::sample::Recorder;
@@ -83,7 +84,7 @@ impl Service for NetioService {
     }
 
     /// The clients send from the number of the server's port. A stream vouches for them.
-    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
 }

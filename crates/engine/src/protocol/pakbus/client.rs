@@ -29,7 +29,7 @@ mod rows;
 pub use downloader::Downloader;
 use rows::TableFormat;
 
-/// The `pakbus` protocol, for [`PROTOCOLS`](crate::protocol::PROTOCOLS).
+/// The `pakbus` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "pakbus",
     summary: "a Campbell data logger: files, tables, its clock (PakBus)",
@@ -48,15 +48,12 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     ],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: Some(Shorthand { option: Some("node") }),
     original_server: None,
     prepare_case,
     connect,
     serve: None,
 };
-
-/// `pakbus://host:6785/ADDRESS`.
-pub(crate) const SHORTHAND: Shorthand =
-    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: Some("node") };
 
 /// Maximum chunk of a message of 998 bytes, the longest that loggers accept.
 const MAX_CHUNK_BYTES: u32 = 991;

@@ -35,7 +35,7 @@ use packet::{
 };
 use time::{ClockError, ErrorEstimate, WallClock};
 
-/// The `stamp` protocol (RFC 8762), for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `stamp` protocol (RFC 8762).
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "stamp",
     summary: "reports when a request arrived and its reply left (STAMP, RFC 8762)",
@@ -44,13 +44,14 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[signing::AUTHENTICATED],
     sizes: &[],
     is_measured_whole: false,
+    shorthand: None,
     original_server: None,
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
     connect: |case, context| connect(case, context, StampVariant::Stamp),
     serve: Some(|facts| reflector::new_service(facts, StampVariant::Stamp)),
 };
 
-/// The `twamp-light` protocol (RFC 5357, appendix I), for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `twamp-light` protocol (RFC 5357, appendix I).
 pub(crate) const TWAMP_LIGHT: Protocol = Protocol {
     name: "twamp-light",
     summary: "the same without a control connection, as in TWAMP (RFC 5357)",

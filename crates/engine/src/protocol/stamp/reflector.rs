@@ -111,7 +111,7 @@ impl Service for StampService {
 
     /// Senders of routers use the port of the reflectors, or one of their configuration. Replies to replies are
     /// recognised; services with low ports reply to anything.
-    fn is_client_port(&self, port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         port == DEFAULT_PORT || port >= 1024
     }
 

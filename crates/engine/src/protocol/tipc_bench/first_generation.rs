@@ -128,11 +128,12 @@ impl Party for FirstGenerationConnection {
 
 #[cfg(test)]
 mod tests {
+    use crate::registry::Registry;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
-    use crate::link::{Batch, Dialer};
+    use crate::link::Batch;
     use linkgauge_model::clock::Clock;
 
     /// Replies of a party to a sequence of messages.
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_client_shuts_down_its_connections_before_closing() {
-        let dialer = Dialer::new(Clock::new_virtual());
+        let dialer = Registry::standard().dialer(Clock::new_virtual());
         let endpoint = "mem://first?type=message".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
         let ended = Arc::new(AtomicBool::new(false));

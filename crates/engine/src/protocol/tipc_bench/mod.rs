@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows,
 };
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, endpoint_caps};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::workload::latency::{EchoCodec, Pinger};
 use crate::workload::throughput::Source;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, TrafficKind};
@@ -24,7 +24,7 @@ use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::{Direction, StopCondition};
 use message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
 
-/// The `tipc-bench` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `tipc-bench` protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "tipc-bench",
     summary: "the benchmark of tipcutils, client and server",
@@ -33,6 +33,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: &[],
     sizes: &[],
     is_measured_whole: true,
+    shorthand: None,
     original_server: None,
     prepare_case,
     connect,
@@ -68,9 +69,9 @@ fn default_count(size: u32) -> u64 {
 fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), CaseError> {
     // The first generation has no commands, so any link with message boundaries will do.
     let names = || {
-        case.endpoints
-            .iter()
-            .all(|endpoint| command_endpoint(endpoint).is_ok_and(|url| endpoint_caps(&url).is_ok()))
+        case.endpoints.iter().all(|endpoint| {
+            command_endpoint(endpoint).is_ok_and(|url| crate::transport::tipc::TRANSPORT.has(&url))
+        })
     };
     if !first_generation::is_first_generation(link) && (link.framing != Framing::Stream || !names()) {
         return Err(CaseError::Link(format!("protocol tipc-bench: it needs {REQUIRED_ENDPOINT}")));
@@ -319,7 +320,7 @@ mod tests {
     use linkgauge_model::plan::Pacing;
 
     fn fitted(url: &str, workload: &str, size: u32, count: Option<u64>) -> Result<CaseDraft, CaseError> {
-        let workload = crate::workload::find_workload(workload).unwrap();
+        let workload = crate::Registry::standard().workload(workload).unwrap();
         let mut case = CaseDraft {
             workload,
             direction: workload.default_direction,
@@ -337,7 +338,7 @@ mod tests {
             planned_idle: Duration::ZERO,
             stamps: false,
         };
-        let link = endpoint_caps(&case.endpoints[0]).unwrap();
+        let link = crate::Registry::standard().caps(&case.endpoints[0]).unwrap();
         prepare_case(&mut case, &link)?;
         Ok(case)
     }
@@ -355,7 +356,7 @@ mod tests {
     #[test]
     fn the_first_generation_has_echoes_without_a_limit() {
         let url = "tipc://17777:0";
-        let usual = crate::workload::find_workload("latency").unwrap().default_stop;
+        let usual = crate::Registry::standard().workload("latency").unwrap().default_stop;
         assert_eq!(fitted(url, "latency", 64, None).unwrap().stop, usual);
         assert!(matches!(
             fitted(url, "throughput", 64, None),

@@ -12,8 +12,9 @@ use super::first_generation::{self, FirstGenerationConnection};
 use super::message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
 use super::{CLIENT_ADDRESS, REQUIRED_ENDPOINT, control_endpoint};
 use crate::link::party::{ClientTrust, Party, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing, endpoint_caps, tipc};
+use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::{ServerConfig, ServerSetting, Service};
+use crate::transport::tipc;
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
@@ -81,11 +82,11 @@ impl Service for TipcBenchService {
         &[ServerSetting::Flows]
     }
 
-    fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
+    fn extra_endpoints(&self, endpoint: &Endpoint, caps: &Caps) -> Result<Vec<Endpoint>, EndpointError> {
         let url = control_endpoint(endpoint, &format!("answers={CLIENT_ADDRESS}"))?;
-        match endpoint_caps(endpoint) {
-            Ok(link) if first_generation::is_first_generation(&link) => Ok(Vec::new()),
-            Ok(link) if link.framing == Framing::Stream && endpoint_caps(&url).is_ok() => Ok(vec![url]),
+        match caps {
+            caps if first_generation::is_first_generation(caps) => Ok(Vec::new()),
+            caps if caps.framing == Framing::Stream && tipc::TRANSPORT.has(&url) => Ok(vec![url]),
             _ => Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted: REQUIRED_ENDPOINT }),
         }
     }

@@ -11,7 +11,8 @@ use super::stamp::{self, StampVariant};
 use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, Shorthand,
 };
-use crate::link::{Caps, Dialer, Fault, Link, LinkError, companion_stream, keep_alive, send_all};
+use crate::link::{Caps, Dialer, Fault, Link, LinkError, keep_alive, send_all};
+use crate::transport::companion_stream;
 use crate::workload::{FlowResult, ServerReport};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -21,21 +22,18 @@ pub(crate) mod wire;
 
 use wire::{Accept, AcceptSession, TestSessionRequest};
 
-/// The `twamp` protocol (RFC 5357), for [`PROTOCOLS`](super::PROTOCOLS).
+/// The `twamp` protocol (RFC 5357).
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: stamp::TWAMP_NAME,
     summary: "the same with a control connection, as routers and twampd speak it (RFC 5357)",
     default_ports: &[("udp", DEFAULT_PORT), ("tcp", DEFAULT_PORT)],
     options: &[],
+    shorthand: Some(Shorthand { option: None }),
     prepare_case,
     connect,
     serve: Some(server::new_service),
     ..stamp::TWAMP_LIGHT
 };
-
-/// `twamp://router`.
-pub(crate) const SHORTHAND: Shorthand =
-    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: None };
 
 /// Port of control connections; our server has its reflector at the same number.
 const DEFAULT_PORT: u16 = 862;

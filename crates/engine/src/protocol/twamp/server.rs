@@ -11,10 +11,11 @@ use std::time::Duration;
 use super::DEFAULT_PORT;
 use super::wire::{self, Accept, AcceptSession, ControlCommand, TestSessionRequest};
 use crate::link::party::{ClientTrust, Party, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing, companion_datagrams, companion_stream};
+use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::stamp::time::{NtpTime, WallClock};
 use crate::protocol::stamp::{StampVariant, new_reflector};
 use crate::protocol::{ServerConfig, Service, random_bytes};
+use crate::transport::{companion_datagrams, companion_stream};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
@@ -88,7 +89,7 @@ impl Service for TwampService {
     }
 
     /// Control connections and test packets have the same port.
-    fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
+    fn extra_endpoints(&self, endpoint: &Endpoint, _caps: &Caps) -> Result<Vec<Endpoint>, EndpointError> {
         let beside = companion_stream(endpoint).or_else(|_| companion_datagrams(endpoint));
         let wanted = "tcp://HOST or udp://HOST, with a port other than 0";
         let has_port = !matches!(endpoint.host_port(), Ok((_, Some(0))));
@@ -124,7 +125,7 @@ impl Service for TwampService {
     }
 
     /// A control connection vouches for the senders.
-    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+    fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
 }

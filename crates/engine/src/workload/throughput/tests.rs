@@ -7,7 +7,8 @@ use super::keepalive::KEEPALIVE_INTERVAL;
 use super::sender_limits::MIN_QUIET_TIME;
 use super::*;
 use crate::link::party::{Party, PartyCost, Step};
-use crate::link::{Dialer, Fault, own_socket};
+use crate::link::{Fault, own_socket};
+use crate::registry::Registry;
 use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::StopCondition;
@@ -198,7 +199,7 @@ fn a_connectionless_receiver_sends_keepalives() {
 fn unsent_limits(options: &str, per_mebibyte: Duration, stop: StopCondition) -> [u32; 2] {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}{options}", listener.local_addr().unwrap());
-    let link = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+    let link = Registry::standard().dialer(Clock::System).open(&url.parse().unwrap()).unwrap();
     let limit = || SockRef::from(&own_socket(link.as_ref()).unwrap()).tcp_notsent_lowat().unwrap();
     let load = Load { stop, ..load(1 << 20) };
     let mut source = Source::new(&load, &Caps::STREAM, Recorder::for_counting());

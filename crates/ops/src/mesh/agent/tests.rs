@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use super::*;
 use crate::mesh::wire::{MAX_ANSWER_BYTES, parse_answer};
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::shaped::Shape;
 use linkgauge_lab::shaper::{Shaper, ShaperOptions};
 use linkgauge_model::clock::Clock;
@@ -31,7 +32,7 @@ impl Started {
         let (input, orders) = pipe().unwrap();
         let (answers, output) = pipe().unwrap();
         let thread = std::thread::spawn(move || {
-            let dialer = Dialer::new(Clock::System);
+            let dialer = Registry::standard().dialer(Clock::System);
             run_agent(&mut BufReader::new(input), Box::new(output), limits, &dialer, Map::new())
         });
         let mut started = Started { orders: Some(orders), answers: BufReader::new(answers), thread };
@@ -176,7 +177,7 @@ fn orders_at_the_same_time_share_the_limits() {
 
 #[test]
 fn the_clients_of_an_agent_share_its_rate() {
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let limited = Tester::new(AgentLimits { bits_per_second: Some(8e6), ..limits() });
     // A fleet has a server for each order.
     let servers = [(); 2].map(|()| limited.serve(("tcp", 0), "secret", &dialer).unwrap());
@@ -258,7 +259,7 @@ fn the_end_of_the_input_ends_a_measurement() {
 /// A round trip takes 1.4 s, as to a host that has other work.
 #[test]
 fn a_host_that_replies_late_is_measured() {
-    let dialer = Dialer::new(Clock::System);
+    let dialer = Registry::standard().dialer(Clock::System);
     let tester = Tester::new(limits());
     let (_server, port) = tester.serve(("tcp", 0), "secret", &dialer).unwrap();
     let late = Shape { delay: Duration::from_millis(700), ..Shape::default() };

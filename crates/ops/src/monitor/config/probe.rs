@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::probe::{AllowedTarget, DEFAULT_CONCURRENT, MAX_SAMPLES, ProbeModule, ProbeSettings};
 use super::ConfigError;
+use linkgauge_engine::Registry;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::{connect, latency};
 use linkgauge_model::plan::{CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
@@ -146,6 +147,6 @@ fn module(mut table: DeTable, text: &str) -> Result<ProbeModule, ConfigError> {
         return Err(wrong("size", "a module measures one combination: use one value for each key"));
     };
     let plan = Plan { title: None, repeat: 1, keep_going: false, cases: vec![case.clone()] };
-    schedule::check(plan).map_err(|error| wrong("protocol", &error.to_string()))?;
+    schedule::check(plan, Registry::standard()).map_err(|error| wrong("protocol", &error.to_string()))?;
     Ok(module)
 }

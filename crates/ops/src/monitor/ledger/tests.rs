@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::monitor::live_probes::ProbeResult::{Lost, Overtaken, Replied};
 use crate::monitor::{Calendar, LinkHealth, SLICE, Severity};
-use linkgauge_engine::link::Dialer;
+use linkgauge_engine::Registry;
 use linkgauge_engine::schedule::{RunContext, run};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::run::{Failure, FailureKind};
@@ -48,7 +48,7 @@ fn slice(config: &Config, second: i64, probes: Vec<Option<u64>>) -> Slice {
     let mut window = Window::new(WindowCounts { measured_ms: 10_000, due, lost, ..WindowCounts::default() });
     probes.iter().flatten().for_each(|time| window.record(*time));
     let began = calendar.now();
-    let run = run(&plan, &mut RunContext::new(Dialer::new(clock), &()));
+    let run = run(&plan, &mut RunContext::new(Registry::standard().dialer(clock), &()));
     let ended = began.wall + SLICE;
     let replies = Default::default();
     Slice { began, ended, window, probes, failure: None, clock_change: None, run, replies }

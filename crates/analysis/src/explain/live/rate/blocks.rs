@@ -150,7 +150,7 @@ impl RateBlocks {
             ..CaseSpec::default()
         };
         let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), spec };
-        schedule::check(plan_of(&blocks.spec)?).map_err(LiveError::invalid)?;
+        schedule::check(plan_of(&blocks.spec)?, dialer.registry).map_err(LiveError::invalid)?;
         Ok(blocks)
     }
 
@@ -193,7 +193,7 @@ impl RateBlocks {
     }
 
     fn run_case(&self, spec: &CaseSpec) -> Result<CaseResult, LiveError> {
-        let plan = schedule::check(plan_of(spec)?).map_err(LiveError::invalid)?;
+        let plan = schedule::check(plan_of(spec)?, self.dialer.registry).map_err(LiveError::invalid)?;
         let failure = FirstFailure::default();
         let mut context = RunContext::new(self.dialer.clone(), &failure);
         context.token.clone_from(&self.token);

@@ -1,11 +1,11 @@
 //! The tests of a rate: for each setting of the catalogue the change that this transfer allows.
 
+use linkgauge_engine::Registry;
 use std::time::Duration;
 
 use super::blocks::{RateBlock, RateChange};
 use crate::explain::causes::{self, Cause, CauseFamily, Knob, RateKnob, Target};
 use crate::explain::counters::{CountedCause, rates};
-use linkgauge_engine::protocol::find_protocol;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::units::{format_duration, format_size};
 
@@ -181,7 +181,7 @@ impl Context<'_> {
 
     /// Whether the client can set this option of the server.
     fn server_option(&self, name: &str) -> Result<(), Untestable> {
-        let protocol = find_protocol(&self.screen.result.protocol);
+        let protocol = Registry::standard().protocol(&self.screen.result.protocol);
         match protocol.is_some_and(|protocol| protocol.options.iter().any(|(known, _)| *known == name)) {
             true => Ok(()),
             false => Err(
