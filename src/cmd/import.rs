@@ -31,10 +31,16 @@ pub struct Flags {
     /// Files ('-': standard input)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Unit of the times in the file: ns, us, ms or s (samples, hdr)
+    /// Unit of the times in the file: ns, us, ms or s (samples, csv, hdr)
     #[arg(long, value_name = "UNIT")]
     unit: Option<TimeUnit>,
-    /// The text or number that marks a lost request, like 999, -1 or '*' (samples)
+    /// Column of the latencies (csv), or the metric (k6) [default of k6: http_req_duration]
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    /// Column that names the test of each row; each of its values becomes a case (csv)
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// The text or number that marks a lost request, like 999, -1, '*' or '' (samples, csv)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     lost: Option<String>,
     /// Count the requests without a reply within these times [default: 50ms,100ms,200ms,300ms]
@@ -118,6 +124,8 @@ fn import_file(format: &ImportFormat, path: &Path, flags: &Flags) -> Result<Run>
         message_bytes,
         unit: flags.unit,
         lost_marker: flags.lost.clone(),
+        column: flags.column.clone(),
+        by: flags.by.clone(),
         late_limits: late,
     };
     let name = if is_dash(path) { about.file_name.clone() } else { path.display().to_string() };

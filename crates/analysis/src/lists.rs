@@ -64,6 +64,18 @@ pub static REPORT_FORMATS: &[ReportFormat] = &[
         write: report::netio::write,
     },
     ReportFormat {
+        name: "hdr",
+        summary: "interval log of HdrHistogram: the round trips of each case",
+        extension: "hlog",
+        write: report::hdr::write,
+    },
+    ReportFormat {
+        name: "prometheus",
+        summary: "metrics for the textfile collector of node_exporter",
+        extension: "prom",
+        write: report::prometheus::write,
+    },
+    ReportFormat {
         name: "junit",
         summary: "JUnit XML for CI: one test per case and per threshold",
         extension: "xml",
@@ -80,9 +92,12 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
 pub static IMPORT_FORMATS: &[ImportFormat] = &[
     import::run::FORMAT,
     import::samples::FORMAT,
+    import::csv::FORMAT,
     import::ping::FORMAT,
     import::iperf3::FORMAT,
     import::irtt::FORMAT,
+    import::flent::FORMAT,
+    import::k6::FORMAT,
     import::sockperf::FORMAT,
     import::hdr::FORMAT,
 ];
@@ -122,7 +137,7 @@ mod tests {
         }
     }
 
-    /// What terminals obey, in every text of an untrusted document.
+    /// Characters that terminals obey, in every text of an untrusted document.
     #[test]
     fn no_format_passes_on_control_characters() {
         let unprintable = |text: &str| text.chars().find(|&c| c != '\n' && is_unprintable(c));

@@ -40,7 +40,8 @@ pub(super) fn latency_figures(
     (figures, below)
 }
 
-/// The same where zeros are below the step of the file, with a note on them. If all are, the figures have no times.
+/// Figures of the recorder where zeros are below the step of the file, with a note on them. If all are, the figures have no
+/// times.
 pub(super) fn resolved_figures(
     recorder: &mut Recorder,
     late: &[Duration],

@@ -29,7 +29,7 @@ use linkgauge_model::units::format_plural;
 pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, default ns)", read };
 
-/// Larger than any histogram of five digits.
+/// Maximum length of a line, in bytes, above that of any histogram of five digits.
 const MAX_LINE_BYTES: u64 = 8 << 20;
 /// Maximum total of all intervals; real logs have fewer.
 const MAX_REQUESTS: u64 = 1 << 53;
@@ -182,7 +182,7 @@ impl LogInterval {
     }
 }
 
-/// Why a line is no interval.
+/// Reason why a line is not an interval.
 #[derive(Debug, thiserror::Error)]
 enum IntervalFault {
     #[error("its tag is too long")]
@@ -195,7 +195,7 @@ enum IntervalFault {
     Histogram(#[from] HistogramFault),
 }
 
-/// `[StartTime: 1441812279.474 (seconds since epoch), …]`.
+/// Start time in a remark such as `[StartTime: 1441812279.474 (seconds since epoch), …]`.
 fn parse_start_time(remark: &str) -> Option<Timestamp> {
     let (_, rest) = remark.split_once("[StartTime: ")?;
     let seconds: f64 = rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()?;

@@ -22,7 +22,7 @@ use test::TestDocument;
 pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
 
-/// Several days with some streams. The file is held in memory.
+/// Maximum size of a file, in bytes: several days with some streams. The file is held in memory.
 const MAX_FILE_BYTES: u64 = 128 << 20;
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
@@ -73,7 +73,7 @@ fn incomplete(text: String) -> Warning {
     Warning::new(WarningCode::Incomplete, text, "run these tests again if they matter")
 }
 
-/// Why a file has no test.
+/// Error of a file without a test.
 fn no_result(found: &FoundDocuments, is_empty: bool) -> ImportError {
     let what = if found.broken > 0 {
         found.first_fault.as_str()
@@ -87,7 +87,7 @@ fn no_result(found: &FoundDocuments, is_empty: bool) -> ImportError {
     format_error(format!("not a result of iperf3 --json: {what}"))
 }
 
-/// What the file holds besides whole tests.
+/// Warnings about content of the file besides whole tests.
 fn file_warnings(found: &FoundDocuments) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if found.broken > 0 {

@@ -23,7 +23,8 @@ use linkgauge_model::sample::{RecordedTimes, Recorder, Sample, ServerTimestamps}
 pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "irtt", summary: "results of irtt client -o FILE (.json, .json.gz)", read };
 
-/// Half a million round trips. The file is not held in memory, but a hostile file may be one long text.
+/// Maximum size of a file, in bytes: half a million round trips. The file is not held in memory, but a hostile file may be one
+/// long text.
 const MAX_FILE_BYTES: u64 = 512 << 20;
 
 /// A hundred years: no clock of a client counts longer.
@@ -66,7 +67,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     }))
 }
 
-/// What a file holds besides the round trips.
+/// Content of a file besides the round trips.
 #[derive(Default)]
 struct IrttDocument {
     version: Version,

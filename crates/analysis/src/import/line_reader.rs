@@ -15,7 +15,7 @@ pub(crate) struct LineReader<'a> {
 }
 
 impl<'a> LineReader<'a> {
-    /// Each line has at most `most` bytes.
+    /// Makes a reader of lines of at most `most` bytes.
     pub fn new(file: &'a mut dyn BufRead, most: u64) -> LineReader<'a> {
         LineReader { file, buffer: Vec::new(), max_bytes: most, line_number: 0 }
     }
@@ -31,12 +31,12 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    /// The same of text in any encoding that contains ASCII; a replacement character stands for what is no UTF-8.
+    /// Next line of text in any encoding that contains ASCII; a replacement character stands for bytes that are not UTF-8.
     pub(crate) fn next_lossy_line(&mut self) -> Result<Option<Cow<'_, str>>, ImportError> {
         Ok(if self.read_line()? { Some(String::from_utf8_lossy(&self.buffer)) } else { None })
     }
 
-    /// False after the last line.
+    /// Reads the next line into the buffer. `false` after the last line.
     fn read_line(&mut self) -> Result<bool, ImportError> {
         self.buffer.clear();
         self.line_number += 1;

@@ -4,9 +4,12 @@
 //! treated as hostile: it is read in bounded memory and rejected with the number of the invalid line.
 
 mod below;
+pub(crate) mod csv;
+pub(crate) mod flent;
 pub(crate) mod hdr;
 pub(crate) mod iperf3;
 pub(crate) mod irtt;
+pub(crate) mod k6;
 mod line_reader;
 mod neighbours;
 pub(crate) mod ping;
@@ -36,7 +39,7 @@ pub use samples::TimeUnit;
 pub struct ImportFormat {
     /// Name for `import`.
     pub name: &'static str,
-    /// One line for `--help`.
+    /// Description for `--help`, one line.
     pub summary: &'static str,
     /// Reads a whole file.
     pub read: fn(&mut dyn io::BufRead, &ImportOptions) -> Result<ImportedFile, ImportError>,
@@ -59,11 +62,15 @@ pub struct ImportOptions {
     pub unit: Option<TimeUnit>,
     /// The text that marks a lost request; of a number only the value counts.
     pub lost_marker: Option<String>,
+    /// Column of the latencies in a table, or the metric.
+    pub column: Option<String>,
+    /// Column of a table that names the test of each row.
+    pub by: Option<String>,
     /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
 }
 
-/// Why a file could not be imported.
+/// Error of the import of a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -75,7 +82,7 @@ pub enum ImportError {
     Line {
         /// The number of the line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Fault of the line.
         what: String,
     },
     /// The file as a whole is invalid.
@@ -99,7 +106,7 @@ pub enum ImportedFile {
     Foreign(ForeignResult),
 }
 
-/// Another program's result.
+/// Result of another program.
 #[derive(Debug)]
 pub struct ForeignResult {
     /// Name of the program, with its version if the file reports it.
@@ -132,6 +139,7 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
         about.message_bytes,
         about.unit,
         &about.lost_marker,
+        (&about.column, &about.by),
         &about.late_limits,
     );
     let started = imported.started.or(about.modified).unwrap_or_else(wall_clock_date);

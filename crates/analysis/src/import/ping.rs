@@ -33,7 +33,7 @@ const MAX_LATENCY_MS: f64 = 86_400_000.0;
 const MAX_CASES: usize = 1000;
 /// Rounding of the percentage of a summary.
 const MAX_PERCENT_ERROR: f64 = 1.0;
-/// Larger counts are no counts.
+/// Maximum of a count; larger numbers are no counts.
 const MAX_COUNT: u64 = 1 << 53;
 
 /// Smallest, mean and largest time of a summary, and its deviation if it has one, in ms.
@@ -214,7 +214,7 @@ impl PingTarget {
         self.recent.record(&mut self.recorder, sample);
     }
 
-    /// Sent requests and received replies; a warning if they are not known.
+    /// Number of sent requests and of received replies; a warning if they are not known.
     fn counts(&self) -> Result<(u64, u64), Warning> {
         let replies = self.recorder.counts.received + self.untimed;
         let Some((sent, received)) = self.counted else {
@@ -276,7 +276,7 @@ impl PingTarget {
         })
     }
 
-    /// Why the times are left out although there are replies.
+    /// Warning with the reason why the times are left out although there are replies.
     fn untimed_warning(&self) -> Warning {
         let name = quote(&self.name);
         match &self.impossible_time {
@@ -295,7 +295,7 @@ impl PingTarget {
         }
     }
 
-    /// Some replies have no line.
+    /// Warning that some replies have no line.
     fn lines_missing(&self, listed: u64, received: u64) -> Warning {
         let name = quote(&self.name);
         let text = format!(
@@ -304,7 +304,8 @@ impl PingTarget {
         Warning::new(WarningCode::SkippedText, text, "import the whole output of ping for percentiles")
     }
 
-    /// Why there are no times although there are replies: they have no line, and the times of the summary cannot be true.
+    /// Warning that there are no times although there are replies: they have no line, and the times of the summary cannot be
+    /// true.
     fn impossible_summary(&self, received: u64) -> Warning {
         let (name, replies) = (quote(&self.name), self.recorder.counts.received);
         let times = self.summary.map_or(String::new(), |times| {
@@ -382,7 +383,7 @@ impl PingTarget {
     }
 }
 
-/// Only a limit of some times is known.
+/// Warning that only a limit of some times is known.
 fn limit_warning(limited: u64, received: u64, limit_ns: u64) -> Warning {
     let limit = below::format_limit(limit_ns);
     let text = format!(
@@ -497,7 +498,7 @@ fn number_of_reply(line: &str) -> Option<u64> {
     parse_count(after.split(|c: char| !c.is_ascii_digit()).next()?)
 }
 
-/// What the line of a reply says about its time, in ms.
+/// Time in the line of a reply, in ms.
 #[derive(Debug, PartialEq)]
 enum ReplyTime {
     Is(f64),

@@ -12,7 +12,7 @@ use super::{
 };
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
-use linkgauge_model::run::{Warning, WarningCode};
+use linkgauge_model::run::{CaseResult, Warning, WarningCode};
 use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
@@ -83,7 +83,7 @@ struct OrderCheck {
     falls: u64,
 }
 
-/// This many steps in one direction are not a coincidence: one in a million, if both directions are equally likely.
+/// Minimum number of steps in one direction that is not a coincidence: one in a million, if both directions are equally likely.
 const MIN_SORTED_STEPS: u64 = 20;
 
 impl OrderCheck {
@@ -100,12 +100,12 @@ impl OrderCheck {
 }
 
 /// Whether both are the same text, or the same number.
-fn is_same_value(marker: &str, line: &str) -> bool {
+pub(super) fn is_same_value(marker: &str, line: &str) -> bool {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     marker.trim() == line || number(marker).is_some_and(|marker| number(line) == Some(marker))
 }
 
-/// Why a line is no latency, and what to do about it.
+/// Text that gives the reason why a line is not a latency, and how to fix it.
 fn invalid_latency(line: &str) -> String {
     let quoted = quote(line);
     let is_number = |text: &str| text.parse::<f64>().is_ok_and(f64::is_finite);
@@ -123,22 +123,91 @@ fn invalid_latency(line: &str) -> String {
     }
 }
 
-/// The samples of a file.
-struct SampleLog {
+/// Latencies in sending order, of a file or of one test in it.
+pub(super) struct SampleLog {
     recorder: Recorder,
     order: OrderCheck,
+    unit_ns: f64,
     /// The finest step between two numbers, in ns.
     step_ns: f64,
-    is_cut_off: bool,
 }
 
-fn read_lines(file: &mut dyn BufRead, unit_ns: f64, marker: Option<&str>) -> Result<SampleLog, ImportError> {
+impl SampleLog {
+    pub(super) fn new(unit: TimeUnit) -> SampleLog {
+        let unit_ns = unit.nanoseconds();
+        let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+        SampleLog { recorder, order: OrderCheck::default(), unit_ns, step_ns: unit_ns }
+    }
+
+    pub(super) fn add_lost(&mut self) {
+        self.recorder.counts.sent += 1;
+        self.recorder.record_loss(Time(0));
+    }
+
+    /// Adds the latency in this text. `None`: the text is no latency.
+    pub(super) fn add(&mut self, text: &str) -> Option<()> {
+        let value: f64 = text.parse().ok()?;
+        if !(value >= 0.0 && value * self.unit_ns < MAX_LATENCY_NS) {
+            return None;
+        }
+        self.recorder.counts.sent += 1;
+        self.step_ns = self.step_ns.min(below::step_ns(text, self.unit_ns));
+        let received = Time((value * self.unit_ns).round() as u64);
+        self.order.add(value);
+        let sequence = self.recorder.counts.received;
+        self.recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+        Some(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.recorder.counts.sent == 0
+    }
+
+    /// The case, and the doubts about it.
+    pub(super) fn into_case(
+        mut self,
+        about: &ImportOptions,
+        format: &ImportFormat,
+    ) -> (CaseResult, Vec<Warning>) {
+        let mut warnings = Vec::new();
+        let (mut figures, below) =
+            below::resolved_figures(&mut self.recorder, &about.late_limits, self.step_ns);
+        if about.lost_marker.is_none() {
+            figures.counts.forget_losses();
+            warnings.push(Warning::new(
+                WarningCode::LossesUnknown,
+                "nothing marks lost requests, so the figures describe the received replies only",
+                "name what marks a lost request: --lost 999, --lost=-1 or --lost '*'",
+            ));
+        }
+        if self.order.is_sorted() {
+            figures.times.jitter_ns = None;
+            warnings.push(Warning::new(
+                WarningCode::Sorted,
+                "the latencies are in order of size, not of time, so there is no jitter",
+                "import the log in the order in which it was measured",
+            ));
+        }
+        let mut case = base_case(about, format, "latency", Direction::Loop, figures);
+        case.warnings.extend(below);
+        (case, warnings)
+    }
+}
+
+/// The unit that the user names.
+pub(super) fn named_unit(about: &ImportOptions) -> Result<TimeUnit, ImportError> {
+    about.unit.ok_or_else(|| {
+        format_error("the file does not contain the unit of the times: use --unit ms, us, ns or s")
+    })
+}
+
+fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
+    let mut log = SampleLog::new(named_unit(about)?);
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
-    let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
-    let mut log = SampleLog { recorder, order: OrderCheck::default(), step_ns: unit_ns, is_cut_off: false };
+    let mut is_cut_off = false;
     while let Some(line) = lines.next_line()? {
         // A marker may hold a '#'.
-        let is_marker = |line: &str| marker.is_some_and(|marker| is_same_value(marker, line));
+        let is_marker = |line: &str| about.lost_marker.as_ref().is_some_and(|it| is_same_value(it, line));
         let whole = line.trim().to_owned();
         let line =
             if is_marker(&whole) { &whole } else { whole.split('#').next().unwrap_or_default().trim() };
@@ -148,64 +217,24 @@ fn read_lines(file: &mut dyn BufRead, unit_ns: f64, marker: Option<&str>) -> Res
         }
         if lines.is_unfinished() {
             // `12` may be the beginning of `125`.
-            log.is_cut_off = true;
-            continue;
+            is_cut_off = true;
+        } else if is_lost {
+            log.add_lost();
+        } else {
+            log.add(line).ok_or_else(|| lines.error(invalid_latency(&whole)))?;
         }
-        log.recorder.counts.sent += 1;
-        if is_lost {
-            log.recorder.record_loss(Time(0));
-            continue;
-        }
-        let value: Option<f64> = line.parse().ok();
-        let Some(value) = value.filter(|value| *value >= 0.0 && value * unit_ns < MAX_LATENCY_NS) else {
-            return Err(lines.error(invalid_latency(&whole)));
-        };
-        log.step_ns = log.step_ns.min(below::step_ns(line, unit_ns));
-        let received = Time((value * unit_ns).round() as u64);
-        log.order.add(value);
-        let sequence = log.recorder.counts.received;
-        log.recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
     }
-    match (log.recorder.counts.sent, log.is_cut_off) {
-        (0, false) => Err(format_error("there is no sample in it")),
-        (0, true) => Err(only_unfinished_line()),
-        _ => Ok(log),
+    match (log.is_empty(), is_cut_off) {
+        (true, false) => return Err(format_error("there is no sample in it")),
+        (true, true) => return Err(only_unfinished_line()),
+        _ => {}
     }
-}
-
-fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
-    let unit = about.unit.ok_or_else(|| {
-        format_error("the file does not contain the unit of the times: use --unit ms, us, ns or s")
-    })?;
-    let SampleLog { mut recorder, order, step_ns, is_cut_off } =
-        read_lines(file, unit.nanoseconds(), about.lost_marker.as_deref())?;
-    let mut warnings: Vec<Warning> = is_cut_off.then(unfinished_line).into_iter().collect();
-    let (mut figures, below) = below::resolved_figures(&mut recorder, &about.late_limits, step_ns);
-    if about.lost_marker.is_none() {
-        figures.counts.forget_losses();
-        let text = "nothing marks lost requests, so the figures describe the received replies only";
-        warnings.push(Warning::new(
-            WarningCode::LossesUnknown,
-            text,
-            "name what marks a lost request: --lost 999, --lost=-1 or --lost '*'",
-        ));
-    }
-    if order.is_sorted() {
-        figures.times.jitter_ns = None;
-        let text = "the latencies are in order of size, not of time, so there is no jitter";
-        warnings.push(Warning::new(
-            WarningCode::Sorted,
-            text,
-            "import the log in the order in which it was measured",
-        ));
-    }
-    let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
-    case.warnings.extend(below);
+    let (case, doubts) = log.into_case(about, &FORMAT);
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
         started: None,
         elapsed_ns: 0,
         cases: vec![case],
-        warnings,
+        warnings: is_cut_off.then(unfinished_line).into_iter().chain(doubts).collect(),
     }))
 }

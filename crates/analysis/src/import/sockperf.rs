@@ -88,7 +88,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     case.series = log.recorder.time_series.entries(case.elapsed_ns);
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "sockperf".to_owned(),
-        // Its times start at zero with the run.
+        // The times of the log start at zero with the run.
         started: None,
         elapsed_ns: case.elapsed_ns,
         cases: vec![case],
@@ -124,7 +124,7 @@ impl FullLog {
         }
     }
 
-    /// `rows`: the replies that the log lists.
+    /// Warning about losses. `rows`: the replies that the log lists.
     fn loss_warning(&self, rows: u64) -> Vec<Warning> {
         let text = match (self.counts_drops, self.has_wrong_count) {
             (true, false) if self.valid_replies > rows => format!(
@@ -139,7 +139,7 @@ impl FullLog {
         vec![Warning::new(WarningCode::LossesUnknown, text, remedy)]
     }
 
-    /// `None` if the row is invalid.
+    /// Reads a row; `None` if it is invalid.
     fn read_row(&mut self, line: &str) -> Option<()> {
         let mut cells = line.split(',').map(str::trim);
         let sequence = cells.next()?.parse().ok()?;

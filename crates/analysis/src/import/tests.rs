@@ -25,6 +25,20 @@ pub(super) fn import_bytes(format: &str, text: &[u8], about: &ImportOptions) -> 
     read(import_format(format).unwrap(), &mut &*text, about).map_err(|error| error.to_string())
 }
 
+/// Endpoint, sent, received, lost and median (in ns) of each case.
+pub(super) fn counted(run: &Run) -> Vec<(&str, u64, u64, u64, Option<u64>)> {
+    let of = |case: &'_ CaseResult| {
+        let (counts, times) = (&case.figures.counts, &case.figures.times);
+        let median = times.latency_ns.as_ref().and_then(|times| times.percentile("p50"));
+        (counts.sent, counts.received, counts.lost, median)
+    };
+    run.cases
+        .iter()
+        .map(|case| (case.endpoint.as_str(), of(case)))
+        .map(|(e, (a, b, c, d))| (e, a, b, c, d))
+        .collect()
+}
+
 /// Samples in milliseconds, 999 for a timeout.
 fn import_milliseconds(text: &str) -> Run {
     let about = ImportOptions {
@@ -156,7 +170,7 @@ fn iperf3_sending_server_has_no_delivery() {
     assert_eq!((case.direction, case.endpoint.as_str()), (Direction::Receive, "tcp://192.0.2.7:5201"));
     assert_eq!((case.figures.delivery.delivered_bytes, case.figures.delivery.throughput_bps), (None, None));
     assert_eq!((case.figures.loss_share(), case.elapsed_ns), (None, 2_000_000_000));
-    // Its CPU use is the server's. Its client values belong to the previous client.
+    // The CPU use of the file is the server's. Its client values belong to the previous client.
     assert_eq!((&case.cpu, case.effective["server_cpu_percent"].as_f64()), (&None, Some(20.0)));
     assert_eq!(warning_codes(&case.warnings), ["unconfirmed"]);
     let run =
@@ -509,7 +523,7 @@ fn names_are_unique() {
 
 #[test]
 fn an_imported_run_survives_its_document() {
-    // Its deviation is 12953.763931769021.
+    // The deviation of these samples is 12953.763931769021.
     let run = import_milliseconds("0.014\n0.046\n0.040\n0.044\n0.039\n");
     let text = serde_json::to_string(&run).unwrap();
     assert_eq!(Run::from_json(&text).unwrap(), run);
@@ -541,7 +555,7 @@ fn what_a_file_does_not_say_is_absent() {
     assert_eq!(Run::from_json(&text).unwrap(), run);
     let mut csv = Vec::new();
     (crate::lists::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
-    let mut table = csv::Reader::from_reader(csv.as_slice());
+    let mut table = ::csv::Reader::from_reader(csv.as_slice());
     let header = table.headers().unwrap().clone();
     let row = table.records().next().unwrap().unwrap();
     let cell = |name: &str| row.get(header.iter().position(|column| column == name).unwrap()).unwrap();
@@ -571,7 +585,7 @@ fn a_zero_that_a_file_says_is_a_figure() {
     assert!(place("endpoint") < place("direction") && place("direction") < place("complete"), "{document}");
     let mut csv = Vec::new();
     (crate::lists::report_format("csv").unwrap().write)(&run, &Default::default(), &mut csv).unwrap();
-    let mut table = csv::Reader::from_reader(csv.as_slice());
+    let mut table = ::csv::Reader::from_reader(csv.as_slice());
     let header = table.headers().unwrap().clone();
     let row = table.records().next().unwrap().unwrap();
     let cell = |name: &str| row[header.iter().position(|column| column == name).unwrap()].to_owned();

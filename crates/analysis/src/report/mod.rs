@@ -16,6 +16,7 @@ pub(crate) mod csv;
 mod explain;
 mod explanation;
 mod flows;
+pub(crate) mod hdr;
 mod history;
 pub(crate) mod html;
 pub(crate) mod json;
@@ -27,6 +28,7 @@ mod overlay;
 mod overview;
 mod path;
 mod presentation;
+pub(crate) mod prometheus;
 mod rate_explanation;
 mod sparkline;
 pub(crate) mod study;
@@ -62,28 +64,28 @@ pub const EXPLANATION_SCHEMA: &str = include_str!("../../../../schema/explain.v1
 /// The JSON schema of the explanation of a throughput.
 pub const RATE_EXPLANATION_SCHEMA: &str = include_str!("../../../../schema/explain-throughput.v1.json");
 
-/// How much a text report shows.
+/// Amount of detail of a text report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
     /// The answer, a table, and the notes that change how the figures are to be read.
     #[default]
     Summary,
-    /// Everything.
+    /// All figures, notes and details.
     Full,
 }
 
 /// Options of the reports. Each format uses those that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportOptions {
-    /// ANSI colours (text).
+    /// Whether to use ANSI colours (text).
     pub colour: bool,
     /// Columns of the terminal, at least 40 (text).
     pub width: usize,
-    /// True if `µ`, `–` and similar characters can be displayed (text).
+    /// Whether `µ`, `–` and similar characters can be displayed (text).
     pub unicode: bool,
     /// The first sentence stays on one line, for programs that read lines (text).
     pub keeps_answer_whole: bool,
-    /// Text.
+    /// Amount of detail (text).
     pub detail: Detail,
 }
 
@@ -115,7 +117,7 @@ impl ReportOptions {
 pub struct ReportFormat {
     /// Name for `--format`.
     pub name: &'static str,
-    /// One line for `--help`.
+    /// Description for `--help`, one line.
     pub summary: &'static str,
     /// File extension without the dot.
     pub extension: &'static str,

@@ -31,7 +31,7 @@ const DECODED_COOKIE: u32 = V2 | 0x10;
 /// Maximum count that fits into the number format of V2 here; a sum of such counts is checked by the decoder.
 const MAX_COUNT: u64 = 1 << 53;
 
-/// Why a text is no histogram.
+/// Reason why a text is not a histogram.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HistogramFault {
     #[error("its histogram is not base64 ({0})")]
@@ -175,7 +175,7 @@ fn counts(payload: &[u8], cookie: u32) -> Result<Vec<u8>, HistogramFault> {
     Ok(numbers)
 }
 
-/// Zig-zag LEB128, for numbers of less than 56 bits.
+/// Appends a number in zig-zag LEB128, for numbers of less than 56 bits.
 fn push_number(bytes: &mut Vec<u8>, number: i64) {
     let mut rest = ((number << 1) ^ (number >> 63)) as u64;
     while rest >= 0x80 {

@@ -1,5 +1,5 @@
-//! How long the intervals of a log are. The format says: the second column is the length in seconds. Some writers put the
-//! end of the interval there, or milliseconds; all starts and ends together show it.
+//! Length of the intervals of a log. The format says: the second column is the length in seconds. Some writers put the end of the
+//! interval there, or milliseconds; all starts and ends together show it.
 
 use jiff::Timestamp;
 
@@ -27,7 +27,7 @@ const LENGTH_UNITS: [f64; 4] = [1.0, 1e-3, 1e-6, 1e-9];
 /// A start from here on is no date: it is in 2100.
 const MAX_DATE_SECONDS: f64 = 4.1e9;
 
-/// Consecutive intervals leave small gaps and overlap a little.
+/// Share of the time that consecutive intervals cover: they leave small spaces and overlap a little.
 const LENGTH_SHARES: std::ops::RangeInclusive<f64> = 0.5..=1.2;
 
 /// A hundred years; no real log is longer.
@@ -43,7 +43,7 @@ pub(super) struct LogDuration {
     /// Sum of the second column, and of its distances to the start.
     sum: f64,
     distances: f64,
-    /// Some second number is not after its start, so it is no end.
+    /// Whether some second number is not after its start, so that it is not an end.
     has_short: bool,
 }
 
@@ -79,7 +79,7 @@ impl LogDuration {
             }
     }
 
-    /// The unit of the lengths, in seconds: that in which they fill the time between the starts. With large gaps it is the
+    /// The unit of the lengths, in seconds: that in which they fill the time between the starts. With large spaces it is the
     /// documented one.
     fn length_unit(&self, unit: f64) -> Option<f64> {
         let span = (self.last_start - self.first_start) * unit;
@@ -107,11 +107,11 @@ mod tests {
     fn the_second_column_is_a_length_or_an_end_in_any_unit() {
         const DATE: f64 = 1_502_012_685.0;
         for (rows, seconds) in [
-            // As the format says, from the begin of the log or with dates.
+            // Lengths as the format says, from the begin of the log or with dates.
             (&[(0.127, 1.007)][..], 1.007),
             (&[(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)], 3.0),
             (&[(DATE, 1.0), (DATE + 1.0, 1.0)], 2.0),
-            // With gaps.
+            // Lengths of intervals that do not follow each other at once.
             (&[(0.0, 1.0), (10.0, 1.0), (20.0, 1.0)], 3.0),
             // Ends, in seconds, ms and ns.
             (&[(DATE, DATE + 1.0)], 1.0),

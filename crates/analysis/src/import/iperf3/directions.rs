@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A sum of an interval, of a stream or of the whole test, as in the file. What the file lacks, or what is no such number, is absent.
 #[derive(Debug, Default, Clone)]
 pub(super) struct PacketSum {
-    /// Start since the start of the test, in seconds.
+    /// Start of the interval since the start of the test, in seconds.
     pub(super) start: f64,
     /// Duration in seconds.
     pub(super) seconds: f64,
@@ -22,7 +22,7 @@ pub(super) struct PacketSum {
     bits_per_second: Option<f64>,
     lost_packets: Option<f64>,
     packets: Option<f64>,
-    /// In the time that the statistics of iperf3 leave out.
+    /// Whether the interval is in the time that the statistics of iperf3 leave out.
     pub(super) omitted: bool,
     /// The side that wrote the file is the sender.
     pub(super) is_sender: Option<bool>,
@@ -34,7 +34,7 @@ const MAX_COUNT: f64 = 9e15;
 /// A count near a multiple of this has wrapped: `-1` as 32 bits is one less.
 const WRAP: f64 = 4_294_967_296.0;
 
-/// How near: no real count of negative losses is larger.
+/// Maximum distance of a wrapped count from the multiple: no real count of negative losses is larger.
 const MAX_WRAPPED: f64 = 16_777_216.0;
 
 /// Share by which the datagrams that the receiver expected may exceed those that the sender counted.
@@ -137,9 +137,9 @@ pub(super) struct DirectionSums {
     pub(super) combined: Option<PacketSum>,
     /// The sum of the intervals, if this side received.
     pub(super) intervals: Option<PacketSum>,
-    /// This side knows the received counts.
+    /// Whether this side knows the received counts.
     pub(super) knows_received: bool,
-    /// This side knows the sent counts.
+    /// Whether this side knows the sent counts.
     pub(super) knows_sent: bool,
     /// The file omits a time at the start.
     pub(super) omits_start: bool,
@@ -155,16 +155,16 @@ pub(super) enum Datagrams {
     /// A stream has none.
     #[default]
     None,
-    /// Sent and received.
+    /// Sent datagrams and received datagrams.
     Counted(u64, u64),
-    /// Received; the losses are not known.
+    /// Received datagrams; the losses are not known.
     Received(u64),
 }
 
 /// Totals of one direction.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct DirectionTotals {
-    /// `None`: the file lacks the received bytes.
+    /// Bytes that were delivered; `None`: the file lacks the received bytes.
     pub(super) delivered_bytes: Option<u64>,
     /// Rate of the delivered payload.
     pub(super) throughput_bps: Option<f64>,
@@ -173,12 +173,12 @@ pub(super) struct DirectionTotals {
     pub(super) datagrams: Datagrams,
     /// The counts of datagrams cover another time than the bytes.
     pub(super) mixes_periods: bool,
-    /// What the file says although it cannot be true.
+    /// Statement of the file that cannot be true.
     pub(super) impossible: Option<String>,
 }
 
 impl DirectionSums {
-    /// `None` if the file has no sum of this direction.
+    /// Totals of the direction; `None` if the file has no sum of this direction.
     pub(super) fn result(&self) -> Option<DirectionTotals> {
         let seconds = [&self.received, &self.combined, &self.sent].into_iter().flatten().next()?.seconds;
         if !self.knows_received {
@@ -260,7 +260,7 @@ impl DirectionSums {
         DirectionTotals { datagrams: Datagrams::Counted(sent, arrived), ..way }
     }
 
-    /// More bytes received than sent.
+    /// Note that more bytes were received than sent, if they were.
     fn excess(&self, received: &PacketSum) -> Option<String> {
         let sent = self.sent.as_ref().filter(|_| self.knows_sent && !self.omits_start)?.bytes?;
         let received = received.bytes?;

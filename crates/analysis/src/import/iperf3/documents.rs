@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::import::line_reader::quote;
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct FoundDocuments {
     /// The objects, in order.
@@ -19,10 +19,10 @@ pub(super) struct FoundDocuments {
     /// Lines that belong to no object, and the first of them.
     pub(super) text_lines: u64,
     pub(super) first_text: String,
-    /// Objects that are cut off or invalid, and what is wrong with the first.
+    /// Number of objects that are cut off or invalid, and the fault of the first.
     pub(super) broken: u64,
     pub(super) first_fault: String,
-    /// Some text is the output of iperf3 without `--json`.
+    /// Whether some text is the output of iperf3 without `--json`.
     pub(super) has_text_output: bool,
 }
 
@@ -72,7 +72,7 @@ impl FoundDocuments {
     }
 }
 
-/// Where an object begins: a brace before a name or another brace.
+/// Position at which an object begins: a brace before a name or another brace.
 fn next_object(bytes: &[u8], from: usize) -> Option<usize> {
     let begins = |at: &usize| {
         let inner = bytes[at + 1..].iter().find(|byte| !byte.is_ascii_whitespace());

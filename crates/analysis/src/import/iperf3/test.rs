@@ -14,7 +14,7 @@ use linkgauge_model::sample::append_entries;
 /// A hundred years; no real test takes longer.
 const MAX_DURATION_SECONDS: f64 = 3.2e9;
 
-/// Less payload says nothing about the CPU time of a gigabyte.
+/// Minimum payload, in bytes, that says anything about the CPU time of a gigabyte.
 const MIN_CPU_BYTES: f64 = 1e6;
 
 /// Rounding of the CPU percentages.
@@ -51,7 +51,7 @@ impl TestDocument {
         }
     }
 
-    /// True if both belong to the same test.
+    /// Whether both documents belong to the same test.
     pub(super) fn is_same_test(&self, other: &TestDocument) -> bool {
         let cookie = |test: &TestDocument| {
             test.start["cookie"].as_str().filter(|cookie| !cookie.is_empty()).map(str::to_owned)
@@ -147,7 +147,7 @@ impl TestDocument {
         self.parameter("omit") > 0.0
     }
 
-    /// True for a server's file.
+    /// Whether the file is that of a server.
     fn is_server(&self) -> bool {
         self.start["connecting_to"].is_null() && !self.start["accepted_connection"].is_null()
     }
@@ -366,7 +366,7 @@ pub fn figures(ahead: &DirectionTotals, back: Option<&DirectionTotals>) -> Figur
     Figures { counts, delivery, ..Figures::default() }
 }
 
-/// What is doubtful about a direction.
+/// Warning about a doubtful direction.
 fn way_warnings(way: &DirectionTotals, is_server: bool) -> Option<Warning> {
     if way.mixes_periods {
         let text = "datagrams were counted from the start and bytes without --omit, so no loss is known";

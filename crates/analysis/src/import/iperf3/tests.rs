@@ -130,7 +130,7 @@ fn text_around_results_is_skipped() {
         error,
         "not a result of iperf3 --json: the object of line 1: it ends before its last brace: the file is cut off"
     );
-    // As a list, as some scripts collect them.
+    // Documents in a list, as some scripts collect them.
     let other = whole.replace("\"c\"", "\"d\"");
     let run = import(&format!("[\n{whole},\n{other}\n]\n")).unwrap();
     assert_eq!((run.cases.len(), run.warnings.len()), (2, 1));

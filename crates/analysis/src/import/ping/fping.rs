@@ -8,14 +8,14 @@ use super::{
 /// Bytes of the ICMP header, which fping adds to the size of a reply.
 const HEADER_BYTES: u32 = 8;
 
-/// What a line says about its target.
+/// Content of a line about its target.
 #[derive(Debug, PartialEq)]
 pub(super) enum FpingLine {
     /// A reply: its number, its size with the header, and its time.
     Reply(u64, u32, ReplyTime),
     Duplicate,
     TimedOut,
-    /// Sent requests, received replies, the percentage that was lost, and the times.
+    /// Number of sent requests and of received replies, the percentage that was lost, and the times.
     Summary([u64; 2], Option<f64>, Option<TimesOfSummary>),
     /// The times of all requests; `None`: no reply.
     Times(Vec<Option<ReplyTime>>),
@@ -33,7 +33,7 @@ pub(super) fn parse_line(line: &str) -> Option<(&str, FpingLine)> {
     if let Some(counts) = about.strip_prefix("xmt/rcv/%") {
         let mut numbers = counts.split_once("= ")?.1.split('/');
         let (sent, received) = (parse_count(numbers.next()?)?, parse_count(numbers.next()?)?);
-        // With more replies than requests it is another percentage.
+        // If there are more replies than requests, fping prints another percentage than the loss.
         let percent = numbers.next().filter(|_| counts.starts_with("loss")).and_then(lost_percent);
         return Some((name, FpingLine::Summary([sent, received], percent, times_of_summary(about))));
     }

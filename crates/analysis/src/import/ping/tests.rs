@@ -49,7 +49,7 @@ fn replies_and_losses_of_unix_programs() {
         assert!(case.endpoint.starts_with("icmp://"), "{}", case.endpoint);
     }
     assert_eq!(cases(IPUTILS).unwrap()[0].figures.counts.duplicate, 1);
-    // As ping writes them in German.
+    // Times as ping writes them in German.
     let with_commas =
         IPUTILS.replace("time=0.031 ms", "time=0,031 ms").replace("time=12.5 ms", "time=12,5 ms");
     let latency = cases(&with_commas).unwrap()[0].figures.times.latency_ns.clone().unwrap();
@@ -277,7 +277,7 @@ fn a_line_that_is_cut_off_counts_for_nothing() {
         assert_eq!(warning_codes(&run.warnings), ["imported", "skipped_text", "losses_unknown"]);
     }
     assert!(cases("192.0.2.1 : 12.5 12.6 1").unwrap_err().contains("no line end"));
-    // As a shell or an editor leaves it: the last line of a summary is whole.
+    // A text as a shell or an editor leaves it: the last line of a summary is whole.
     let run = import_bytes("ping", IPUTILS.trim_end().as_bytes(), &import_options()).unwrap();
     assert_eq!(warning_codes(&run.warnings), ["imported"]);
 }
