@@ -49,7 +49,7 @@ pub use linkgauge_model::{endpoint, metric, plan, run, units, verdict};
 #[doc(hidden)]
 pub use linkgauge_analysis::{explain, import, lists, report};
 #[doc(hidden)]
-pub use linkgauge_engine::{host, link, path, protocol, transport, workload};
+pub use linkgauge_engine::{device_settings, host, link, path, protocol, transport, workload};
 #[cfg(feature = "fleet")]
 #[doc(hidden)]
 pub use linkgauge_fleet as fleet;

@@ -133,7 +133,7 @@ struct HostLinks {
 /// Listens at every endpoint of every transport once.
 fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLinks {
     let mut found = HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new() };
-    for transport in Registry::standard().transports {
+    for transport in Registry::standard().transports.0 {
         if let Err(unavailable) = (transport.available)() {
             let what = format!("{}: {}: {}", transport.scheme, transport.summary, unavailable.reason);
             found.unavailable.push(unavailable_warning(what, unavailable.remedy));

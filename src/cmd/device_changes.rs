@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linkgauge::device_settings::{self, ChangeJournal, DeviceSetting, RestoreDuty, RestoreFolder};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::live::{DeviceChanger, LiveError};
-use linkgauge::link::device_settings::{self, ChangeJournal, DeviceSetting, RestoreDuty, RestoreFolder};
 use linkgauge::units::Span;
 
 use super::help::ADVANCED;

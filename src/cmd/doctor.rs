@@ -92,7 +92,7 @@ fn write_json(findings: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
 fn examine_host() -> DoctorReport {
     let mut checks = check::run_checks();
     checks.push(check::interrupt_coalescing(&linkgauge::transport::internet::all_interface_facts()));
-    let transports = Registry::standard().transports.iter().map(|transport| {
+    let transports = Registry::standard().transports.0.iter().map(|transport| {
         let missing = (transport.available)();
         let available = missing.is_ok();
         let limit = missing.err().or_else(transport.limitation);

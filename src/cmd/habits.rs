@@ -117,6 +117,12 @@ static HABITS: &[Habit] = &[
         &["-b", "--bit-rate", "--bitrate", "-R", "--reverse", "--bidir"],
         "write linkgauge throughput HOST",
     ),
+    habit(
+        LATENCY,
+        &["--until"],
+        "write --precision SHARE for the length of the measurement, --reply-end BYTES for a device",
+    ),
+    habit(THROUGHPUT, &["--until"], "write --precision SHARE"),
     habit(THROUGHPUT, &["-w", "--window"], "write tcp://HOST?sndbuf=256Ki&rcvbuf=256Ki"),
     habit(THROUGHPUT, &["-C", "--congestion"], "write tcp://HOST?congestion=cubic"),
     habit(THROUGHPUT, &["-N", "--no-delay"], "leave it out: messages are sent at once unless ?nodelay=0"),

@@ -14,8 +14,8 @@ use linkgauge::protocol::{RECONNECT_OPTION, lacks_server};
 use linkgauge::transport::icmp;
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
-use super::help::{OUTPUT, TRAFFIC, change_arguments};
-use super::measure::{Aims, CaseFlags, ExpectedResult, UNTIL_CONFLICT, run_spec, with_protocols};
+use super::help::{DURATION, OUTPUT, TRAFFIC, change_arguments};
+use super::measure::{Aims, CaseFlags, ExpectedResult, HalfWidth, run_spec, with_protocols};
 use super::output::print_message;
 use super::signals::interrupt_flag;
 use super::status::Status;
@@ -59,6 +59,15 @@ pub struct Flags {
     /// one connection]
     #[arg(long, help_heading = TRAFFIC, value_name = "N", hide_short_help = true)]
     reconnect_every: Option<NonZeroU64>,
+    /// Measure until the median is known to this share, like 2%: ±2 %
+    ///
+    /// Rounds, each twice as long as the one before. The round after the first one with such an interval is
+    /// the result. At most for --time [default: 1min].
+    #[arg(long, help_heading = DURATION, value_name = "SHARE", conflicts_with_all = ["count", "repeat", "raw"], hide_short_help = true)]
+    precision: Option<HalfWidth>,
+    /// Exit with status 1 if the result is unusual here, by at least 8 saved runs
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "WHAT")]
+    expect: Option<ExpectedResult>,
     /// Split round trips into stages, by stamps of the kernels at both ends (tcp, udp, icmp, linx+eth)
     ///
     /// With the linkgauge protocol at both ends, otherwise at this end. Reading the stamps makes round trips a little longer.
@@ -119,20 +128,18 @@ struct AskFlags {
     /// The request, with \r \n \t \0 \\ \xHH as escapes, or in hexadecimal: 'hex:01 03 0A'
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     send: Option<String>,
-    /// The reply ends with these bytes, written as those of --send. With other protocols an interval like ±2%: measure until
-    /// the median is known to that, at most for --time (default 1min)
+    /// The reply ends with these bytes, written as those of --send
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
-    until: Option<String>,
+    reply_end: Option<String>,
     /// The reply always has N bytes
     #[arg(long, value_name = "N", hide_short_help = true)]
     reply_bytes: Option<String>,
     /// The reply contains its length: offset and size of the field, big or little, what to add (Modbus/TCP: 4,2,big,6)
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true, hide_short_help = true)]
     reply_length: Option<String>,
-    /// Bytes that the reply must contain, else it counts as corrupt. With other protocols only 'usual': exit with status 1 if
-    /// the result is unusual here, by at least 8 saved runs
+    /// Bytes that the reply must contain, else it counts as corrupt
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
-    expect: Option<String>,
+    reply_contains: Option<String>,
 }
 
 /// The request to a Modbus device; options of `--protocol modbus`.
@@ -164,10 +171,10 @@ fn protocol_options(
 ) -> BTreeMap<String, String> {
     let named = [
         ("send", question.send),
-        ("until", question.until),
+        ("reply-end", question.reply_end),
         ("reply-bytes", question.reply_bytes),
         ("reply-length", question.reply_length),
-        ("expect", question.expect),
+        ("reply-contains", question.reply_contains),
         ("unit", device.unit),
         ("function", device.function),
         ("register", device.register),
@@ -203,11 +210,13 @@ fn with_icmp_where_no_server_is(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<E
     let mut dialer = Registry::standard().dialer(Clock::System);
     dialer.cancel = interrupt_flag()?;
     let replaced = |url: &Endpoint| -> Result<Endpoint> {
-        let Some(icmp) = icmp::kernel_of_host(url).filter(|_| lacks_server(url, &dialer)) else {
+        let Some(icmp) =
+            icmp::kernel_of_host(url).filter(|_| lacks_server(url, Registry::standard(), &dialer))
+        else {
             return Ok(url.clone());
         };
         let without = format!("{}: no linkgauge server on port {DEFAULT_PORT}", url.address());
-        let transport = Registry::standard().transport(&icmp)?;
+        let transport = Registry::standard().transports.find(&icmp)?;
         if let Err(Limitation { reason, remedy, .. }) = (transport.available)() {
             bail!("{without}, and no measurement by ICMP: {reason}: {remedy}");
         }
@@ -221,15 +230,7 @@ fn with_icmp_where_no_server_is(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<E
 const RATE_OF_LINES: RateTarget<MessageRate> = RateTarget::Fixed(MessageRate(1.0));
 
 pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
-    let mut ask = flags.ask;
-    let is_ask = flags.case.protocol == "ask";
-    let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| ExpectedResult::Usual);
-    let until =
-        ask.until.take_if(|_| !is_ask).map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?;
-    if until.is_some() && flags.case.has_fixed_length() {
-        bail!(UNTIL_CONFLICT);
-    }
-    let mut protocol_options = protocol_options(ask, flags.modbus, flags.pakbus);
+    let mut protocol_options = protocol_options(flags.ask, flags.modbus, flags.pakbus);
     if flags.stamp.authenticated {
         protocol_options.insert("authenticated".to_owned(), "true".to_owned());
     }
@@ -258,5 +259,9 @@ pub fn run(flags: Flags, is_ping: bool) -> Result<Status> {
         ..case
     };
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, Aims { expect, until, prints_replies: flags.each, path: None })
+    run_spec(
+        spec,
+        &flags.case.plan,
+        Aims { expect: flags.expect, precision: flags.precision, prints_replies: flags.each, path: None },
+    )
 }

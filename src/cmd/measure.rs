@@ -266,15 +266,7 @@ fn parse_server_option(text: &str) -> Result<(String, String)> {
     }
 }
 
-impl CaseFlags {
-    /// True if something other than time ends the measurement, or if its repetitions are given.
-    pub fn has_fixed_length(&self) -> bool {
-        self.count.is_some() || self.plan.repeat.is_some() || self.plan.raw.is_some()
-    }
-}
-
-/// The message for flags that exclude `--until`.
-pub const UNTIL_CONFLICT: &str = "--until chooses the length of the measurement: it cannot be combined with --count, --repeat or --raw. Try --time for its limit";
+impl CaseFlags {}
 
 fn parse_cpu(text: &str) -> Result<u32> {
     text.parse()
@@ -316,7 +308,7 @@ pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
 pub struct Aims {
     pub expect: Option<ExpectedResult>,
     /// The interval of its headline figure.
-    pub until: Option<HalfWidth>,
+    pub precision: Option<HalfWidth>,
     /// Each reply has a line, so the measurement is not split into repetitions.
     pub prints_replies: bool,
     /// Hop-limited probes go beside the load.
@@ -335,24 +327,24 @@ impl std::str::FromStr for HalfWidth {
         let share = units::parse_share(number).ok().filter(|share| *share > 0.0);
         share
             .map(HalfWidth)
-            .with_context(|| format!("'{text}' is not an interval. Use half of it in percent, like ±2%"))
+            .with_context(|| format!("'{text}' is not an interval. Use half of it in percent, like 2%"))
     }
 }
 
-/// Default time limit for `--until`.
-const DEFAULT_UNTIL_TIME: Duration = Duration::from_secs(60);
+/// Default time limit for `--precision`.
+const DEFAULT_PRECISION_TIME: Duration = Duration::from_secs(60);
 
 /// Runs one case specification under the flags of its plan.
 pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status> {
-    let max_time = spec.time.map_or(DEFAULT_UNTIL_TIME, |time| time.0);
+    let max_time = spec.time.map_or(DEFAULT_PRECISION_TIME, |time| time.0);
     let cases = spec.expand()?;
     let plan = flags.plan_of(cases, flags.repeat())?;
     let plan = schedule::check(plan, Registry::standard())?;
-    let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
-    let is_whole = flags.repeat.is_some() || until.is_some() || aims.prints_replies;
+    let precision = aims.precision.map(|HalfWidth(half_width)| Precision { half_width, max_time });
+    let is_whole = flags.repeat.is_some() || precision.is_some() || aims.prints_replies;
     let expect = aims.expect;
     let plan = if is_whole { plan } else { plan.split_into_repetitions() };
-    let (run, status) = run_checked_plan(&plan, flags, until, aims)?;
+    let (run, status) = run_checked_plan(&plan, flags, precision, aims)?;
     let is_unusual =
         |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == WarningCode::Unusual);
     Ok(match (expect, status) {
@@ -386,7 +378,7 @@ const REPLIES_CONFLICT: &str = "--each prints its lines on standard output: writ
 fn run_checked_plan(
     plan: &CheckedPlan,
     flags: &PlanFlags,
-    until: Option<Precision>,
+    precision: Option<Precision>,
     Aims { prints_replies, path, .. }: Aims,
 ) -> Result<(Run, Status)> {
     if prints_replies && (!flags.output.prints_text() || flags.events_on_stdout()) {
@@ -403,7 +395,7 @@ fn run_checked_plan(
             printed = Err(error);
             None
         });
-        let mut run = match (until, beside) {
+        let mut run = match (precision, beside) {
             (Some(wanted), _) => schedule::run_until(plan, &wanted, context),
             (None, Some(beside)) => beside.run(context, |context| schedule::run(plan, context)),
             (None, None) => schedule::run(plan, context),

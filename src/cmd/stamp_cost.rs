@@ -22,7 +22,7 @@ pub fn add_stamp_costs(run: &mut Run) {
 
 /// Where a server listens on the same kind of link.
 fn loopback_url(endpoint: &str) -> Option<String> {
-    let transport = Registry::standard().transport(&endpoint.parse().ok()?).ok()?;
+    let transport = Registry::standard().transports.find(&endpoint.parse().ok()?).ok()?;
     transport.listen?;
     // Programs share the loopback device, and an address there is as unique as this name.
     (transport.loopback_urls)(&format!("/{}", std::process::id())).into_iter().next()

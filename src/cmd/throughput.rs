@@ -38,12 +38,12 @@ pub struct Flags {
     /// Both directions at the same time
     #[arg(long, help_heading = TRAFFIC, hide_short_help = true, conflicts_with = "direction")]
     bidir: bool,
-    /// Measure until the rate is known to this share, like ±2%
+    /// Measure until the rate is known to this share, like 2%: ±2 %
     ///
     /// Rounds, each twice as long as the one before. The round after the first one with such an interval is
     /// the result. At most for --time [default: 1min].
-    #[arg(long, help_heading = DURATION, value_name = "±SHARE", conflicts_with_all = ["volume", "count", "repeat", "raw"])]
-    until: Option<HalfWidth>,
+    #[arg(long, help_heading = DURATION, value_name = "SHARE", conflicts_with_all = ["volume", "count", "repeat", "raw"])]
+    precision: Option<HalfWidth>,
     /// Rate limit per connection [default: max; UDP: 1M]
     ///
     /// Like 10M or 10Mbit/s; max: no limit. The default is 1Mbit/s for UDP and icmp to other hosts.
@@ -56,13 +56,13 @@ pub struct Flags {
     ///
     /// Shows the latency that the load adds, and the time to recover. After the load the probe continues until its round trips
     /// are as short as before, up to ten times as long. The default is 10 % of a shorter --time, and off with --volume,
-    /// --count and --until. Without --time the 10 s include the idle time; otherwise it is added.
+    /// --count and --precision. Without --time the 10 s include the idle time; otherwise it is added.
     #[arg(long, help_heading = TRAFFIC, value_name = "TIME", value_parser = parse_idle, hide_short_help = true)]
     idle: Option<Span>,
     #[command(flatten)]
     path: PathFlag,
     /// Search the rate that the path carries without losses and delay (RFC 9097), over UDP
-    #[arg(long, help_heading = TRAFFIC, hide_short_help = true, conflicts_with_all = ["bit_rate", "bidir", "volume", "until"])]
+    #[arg(long, help_heading = TRAFFIC, hide_short_help = true, conflicts_with_all = ["bit_rate", "bidir", "volume", "precision"])]
     find_capacity: bool,
     /// Stop after this volume on each connection
     #[arg(long, help_heading = DURATION, value_name = "SIZE", conflicts_with = "time")]
@@ -173,13 +173,14 @@ pub fn run(flags: Flags) -> Result<Status> {
         protocol_options,
         ..case
     };
-    let default_idle = if flags.until.is_some() { Span(Duration::ZERO) } else { default_idle_time(&spec) };
+    let default_idle =
+        if flags.precision.is_some() { Span(Duration::ZERO) } else { default_idle_time(&spec) };
     spec.idle = flags.idle.or(Some(default_idle));
     let _changes = flags.case.change_devices()?;
     let path = flags.path.plan(&flags.case.urls)?;
-    if path.is_some() && flags.until.is_some() {
-        anyhow::bail!("--path looks at one transfer: leave out --until");
+    if path.is_some() && flags.precision.is_some() {
+        anyhow::bail!("--path looks at one transfer: leave out --precision");
     }
-    let aims = Aims { expect: flags.expect, until: flags.until, path, ..Aims::default() };
+    let aims = Aims { expect: flags.expect, precision: flags.precision, path, ..Aims::default() };
     run_spec(spec, &flags.case.plan, aims)
 }

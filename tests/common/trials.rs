@@ -61,7 +61,7 @@ fn in_the_guest() -> bool {
 /// The transports to try here.
 pub fn transports() -> impl Iterator<Item = &'static Transport> {
     let there = std::env::var(IN_THE_GUEST).ok();
-    Registry::standard().transports.iter().filter(move |transport| match &there {
+    Registry::standard().transports.0.iter().filter(move |transport| match &there {
         Some(schemes) => schemes.split(',').any(|scheme| scheme == transport.scheme),
         None => !OF_MODULES.contains(&transport.scheme),
     })
@@ -136,6 +136,7 @@ pub fn is_available_here() {
     assert!(
         OF_MODULES.iter().all(|scheme| Registry::standard()
             .transports
+            .0
             .iter()
             .any(|transport| transport.scheme == *scheme))
     );
@@ -151,7 +152,7 @@ pub fn is_available_here() {
 }
 
 pub fn urls_print_back_as_typed() {
-    for transport in Registry::standard().transports {
+    for transport in Registry::standard().transports.0 {
         let urls = (transport.loopback_urls)("/tmp");
         // A transport may have to ask the kernel for its addresses.
         let known = transports().any(|here| here.scheme == transport.scheme);
@@ -167,7 +168,7 @@ pub fn urls_print_back_as_typed() {
 }
 
 pub fn unknown_options_are_refused() {
-    for transport in Registry::standard().transports {
+    for transport in Registry::standard().transports.0 {
         for url in (transport.loopback_urls)("/tmp").into_iter().chain([transport.example.to_owned()]) {
             let joint = if url.contains('?') { '&' } else { '?' };
             let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();

@@ -171,14 +171,14 @@ fn a_calculator_replies() {
     let ask = |more: &str| {
         linkgauge(&format!("latency {url} --protocol ask -n 200 --timeout 20s --send 1+1\\n {more}"))
     };
-    ask(r"--until 2\n").got_all_replies(200);
-    ask("--reply-bytes 2 --expect 2").got_all_replies(200);
-    ask(r"--until \n --rate 200/s").got_all_replies(200);
-    let wrong = ask(r"--until \n --expect 3");
+    ask(r"--reply-end 2\n").got_all_replies(200);
+    ask("--reply-bytes 2 --reply-contains 2").got_all_replies(200);
+    ask(r"--reply-end \n --rate 200/s").got_all_replies(200);
+    let wrong = ask(r"--reply-end \n --reply-contains 3");
     assert_eq!((wrong.status, wrong.count("received"), wrong.count("corrupt_messages")), (0, 200, 200));
 
     // A reply longer than announced leaves extra bytes, which must not count as the next reply.
-    let short = r"-n 50 --rate 50/s --send 10+1\n --reply-bytes 2 --expect 11";
+    let short = r"-n 50 --rate 50/s --send 10+1\n --reply-bytes 2 --reply-contains 11";
     let tail = linkgauge(&format!("latency {url} --protocol ask {short}"));
     assert_eq!((tail.count("received"), tail.count("corrupt_messages")), (50, 0), "{}", tail.run);
     assert!(tail.count("corrupt_bytes") >= 40, "{}", tail.run);
@@ -188,7 +188,7 @@ fn a_calculator_replies() {
 fn a_silent_calculator_loses_requests() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     // An assignment prints nothing.
-    let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --until \n";
+    let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --reply-end \n";
     let outcome = linkgauge(&format!("latency {url} --protocol ask {silent}"));
     assert_eq!(
         (outcome.status, outcome.count("sent"), outcome.count("lost")),
@@ -236,7 +236,7 @@ fn modbus(framing: &str) -> (Running, String) {
 fn modbus_tcp_replies() {
     let (_server, url) = modbus("socket");
     let ask = |send: &str, expect: &str| {
-        let reply = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
+        let reply = format!("--reply-length 4,2,big,6 --reply-contains hex:{expect}");
         linkgauge(&format!("latency {url} --protocol ask -n 200 --timeout 20s --send hex:{send} {reply}"))
     };
     // Two registers of unit 1, from the first one on.
@@ -281,6 +281,6 @@ fn modbus_rtu_over_tcp_is_a_protocol() {
 #[test]
 fn modbus_rtu_replies() {
     let (_server, url) = modbus("rtu");
-    let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";
+    let question = "--send hex:010300000001840A --reply-bytes 7 --reply-contains hex:0103021234";
     linkgauge(&format!("latency {url} --protocol ask -n 200 --timeout 20s {question}")).got_all_replies(200);
 }

@@ -20,7 +20,8 @@ fn nothing_else(ended: &Ended, arguments: &[&str]) {
 
 #[test]
 fn invalid_endpoints_are_refused() {
-    let known: Vec<&str> = Registry::standard().transports.iter().map(|transport| transport.scheme).collect();
+    let known: Vec<&str> =
+        Registry::standard().transports.0.iter().map(|transport| transport.scheme).collect();
     let line = format!("foo://x:1: unknown scheme 'foo' (known: {})", known.join(", "));
     says(&["latency", "foo://x:1"], &line);
     for (url, line) in [

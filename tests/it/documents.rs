@@ -100,7 +100,7 @@ fn readme_lists_the_names() {
         [kind.to_owned(), names.map(code).collect::<Vec<_>>().join(", ")]
     }
     let rows = [
-        list("links", Registry::standard().transports.iter().map(|transport| transport.scheme)),
+        list("links", Registry::standard().transports.0.iter().map(|transport| transport.scheme)),
         list("protocols", Registry::standard().protocols.iter().map(|protocol| protocol.name)),
         list("workloads", Registry::standard().workloads.iter().map(|workload| workload.name)),
         list("reports", REPORT_FORMATS.iter().map(|format| format.name)),
@@ -113,6 +113,7 @@ fn readme_lists_the_names() {
 fn transports_are_listed() {
     let rows = Registry::standard()
         .transports
+        .0
         .iter()
         .map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
     holds("docs/transports.md", "schemes", &table(["scheme", "link", "example"], rows));
@@ -125,7 +126,7 @@ fn transports_whose_flows_have_a_thread_each_are_named() {
         !Registry::standard().caps(&example).unwrap().descriptor.can_share_thread()
     };
     let schemes =
-        Registry::standard().transports.iter().filter(keeps_thread).map(|transport| code(transport.scheme));
+        Registry::standard().transports.0.iter().filter(keeps_thread).map(|transport| code(transport.scheme));
     let named =
         format!("A link without a descriptor of its own ({})", schemes.collect::<Vec<_>>().join(", "));
     assert!(document("docs/limits.md").contains(&named), "{named}");
@@ -220,7 +221,7 @@ fn the_lab_lists_the_profiles() {
 #[test]
 fn transports_are_described_with_their_options() {
     let mut wanted = String::new();
-    for transport in Registry::standard().transports {
+    for transport in Registry::standard().transports.0 {
         let (scheme, summary, example) = (transport.scheme, transport.summary, transport.example);
         writeln!(wanted, "## `{scheme}`\n\n{summary}. Example: `{example}`\n").unwrap();
         let rows = transport.options.iter().map(|(name, meaning)| [code(name), (*meaning).to_owned()]);

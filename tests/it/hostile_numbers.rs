@@ -111,7 +111,7 @@ fn any_number_in_a_url_is_refused_or_runs() {
     let values = NUMBERS.map(|number| number.trim_matches('\'')).into_iter();
     let values: Vec<String> =
         values.flat_map(|value| [value.to_owned(), format!("{value}@50%"), format!("{value}%")]).collect();
-    for transport in Registry::standard().transports {
+    for transport in Registry::standard().transports.0 {
         for (name, _) in transport.options {
             for value in &values {
                 let base = transport.example.split('?').next().unwrap();

@@ -108,7 +108,7 @@ fn bad_input_is_one_line() {
     for (arguments, complaint) in [
         (&["throughput", "127.0.0.1", "127.0.0.2", "--path"][..], "--path looks at the path to one host"),
         (&["throughput", "/dev/ttyS0", "--path"], "--path needs a host on a network"),
-        (&["throughput", "127.0.0.1", "--path", "--until", "2%"], "--path looks at one transfer"),
+        (&["throughput", "127.0.0.1", "--path", "--precision", "2%"], "--path looks at one transfer"),
         (&["responsiveness", "127.0.0.1", "--path=1us"], "--path is a time from 10ms to 1h"),
     ] {
         let ended = run(arguments);

@@ -57,6 +57,7 @@ fn a_message_of_several_frames_has_the_stamps_of_its_last_one() {
     let directory = tempfile::tempdir().unwrap();
     let transport = linkgauge::Registry::standard()
         .transports
+        .0
         .iter()
         .find(|transport| transport.scheme == "linx+eth")
         .unwrap();

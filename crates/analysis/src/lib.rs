@@ -1,4 +1,4 @@
-//! What a run means: reports, explanations, and runs from the results of other programs.
+//! Explains the meaning of a run: reports, explanations, and runs from the results of other programs.
 //!
 //! A [`report`] turns a run into text, JSON, CSV or pages. An [`explain`] model computes causes from a run or a study, or measures until
 //! a cause is proved. An [`import`] format turns the results of another program into a run.

@@ -2,8 +2,8 @@
 //!
 //! Four nouns explain the rest. A [`link::Link`] is an open endpoint that moves bytes or messages; a [`link::Transport`] opens such links. A
 //! [`link::party::Party`] is the behaviour of one end of it, as a state machine. A [`workload::Workload`] provides the parties and computes the figures. A
-//! [`protocol::Protocol`] says what the remote speaks, and puts the parties on their links. The [`Registry`] lists all of them, and
-//! nothing below it has a list. [`schedule`] runs the flows of a plan, [`serve`] the parties of clients.
+//! [`protocol::Protocol`] says what the remote speaks, and puts the parties on their links. A [`Registry`] lists all of them; code looks
+//! things up in the one that it was given. [`schedule`] runs the flows of a plan, [`serve`] the parties of clients.
 //!
 //! # The loop
 //!
@@ -132,14 +132,15 @@
 //! passes `serve/admission.rs` and `Service::admit_sender`, which decides: reply without storing anything, open a link, or drop. Drop
 //! is the default. `docs/security.md` lists what the server defends against.
 
+pub mod device_settings;
 pub mod host;
 pub mod link;
 pub mod path;
 pub mod protocol;
-pub mod registry;
 pub mod schedule;
 pub mod serve;
+mod standard;
 pub mod transport;
 pub mod workload;
 
-pub use registry::Registry;
+pub use protocol::Registry;

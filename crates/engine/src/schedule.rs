@@ -41,20 +41,20 @@ pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use overhead::measure_overhead_ns;
 pub use until::{Precision, run_until};
 
-/// What a case has measured while it runs.
+/// Values that a case has measured so far, while it runs.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct LiveValues {
     /// Time since the start of the run, or of the case.
     pub elapsed_ns: u64,
     /// Replies, or delivered messages.
     pub messages: u64,
-    /// Their payload. That of an upload is what the server has received by its last report, or, without reports, what TCP
-    /// has delivered.
+    /// Payload bytes of these messages. For an upload: the bytes that the server has received by its last report, or, without
+    /// reports, the bytes that TCP has delivered.
     pub bytes: u64,
-    /// When the report with these bytes arrived, since the begin of the load.
+    /// Arrival time of the report with these bytes, since the begin of the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_at_ns: Option<u64>,
-    /// From the first of these bytes until they were counted, by the clock of their receiver, or of the sender where only it counts.
+    /// Time from the first of these bytes until they were counted, by the receiver's clock, or the sender's where only it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiving_ns: Option<u64>,
     /// Messages lost so far.
@@ -62,7 +62,7 @@ pub struct LiveValues {
     /// Median round trip so far, within 3 %; that of the probe, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<u64>,
-    /// The same for the 99th percentile.
+    /// 99th percentile of the round trips so far, within 3 %; that of the probe, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
     /// Completed share of the plan, 0 to 1, if it is known.
@@ -71,7 +71,7 @@ pub struct LiveValues {
     /// Expected time from the planned end until the last data arrives, if it is a second or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_ns: Option<u64>,
-    /// The rest of that, once the planned time is over.
+    /// Remaining part of that expected time, once the planned time is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_left_ns: Option<u64>,
 }
@@ -105,7 +105,7 @@ pub enum RunEvent<'a> {
         /// Payload of one message.
         message_bytes: u32,
     },
-    /// Sent every interval while a case runs. Counts start at the begin of the case.
+    /// Progress of a case, sent every interval while it runs. Counts start at the begin of the case.
     Progress {
         /// Index of the case in the plan, from 0.
         case: usize,
@@ -135,7 +135,7 @@ pub enum RunEvent<'a> {
     },
     /// The run is over.
     Ends {
-        /// Everything planned was measured.
+        /// Whether everything planned was measured.
         complete: bool,
         /// Time since the start of the run, or of the case.
         elapsed_ns: u64,
@@ -167,7 +167,7 @@ pub struct RunContext<'a> {
     pub replies: Option<Arc<ReplyLogs>>,
     /// Receiver of the content of a download; takes the content of one case.
     pub content: Option<ContentSender>,
-    /// What that receiver has of an earlier download of the file.
+    /// Part of the content that the receiver has from an earlier download of the file.
     pub partial_content: Option<PartialContent>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
@@ -194,7 +194,7 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// The same context with another observer; it takes what one run alone can have.
+    /// Makes the same context with another observer; it takes the inputs that only one run can have.
     pub(crate) fn observed_by<'b>(&mut self, observer: &'b dyn Observer) -> RunContext<'b> {
         RunContext {
             dialer: self.dialer.clone(),
@@ -328,7 +328,7 @@ fn open_repetition(
 pub struct EndedRun {
     context: RunContext<'static>,
     begun: BegunRun,
-    /// Absent if the case is in the accumulator already.
+    /// The case; absent if it is in the accumulator already.
     ended: Option<EndedCase>,
 }
 
@@ -380,7 +380,7 @@ pub fn run_in_threads(
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use std::time::Duration;
 
     use super::*;

@@ -132,7 +132,7 @@ impl Server {
         Server::start_with_rates(endpoints, service, (limits, rates), dialer)
     }
 
-    /// The same, with a rate that it may share with other servers.
+    /// Starts a server with a rate that it may share with other servers.
     fn start_with_rates(
         endpoints: &[Endpoint],
         service: &Arc<dyn Service>,
@@ -141,8 +141,10 @@ impl Server {
     ) -> Result<Server, LinkError> {
         let mut all = endpoints.to_vec();
         for endpoint in endpoints {
-            let beside =
-                dialer.registry.caps(endpoint).and_then(|caps| Ok(service.extra_endpoints(endpoint, &caps)?));
+            let beside = dialer
+                .transports
+                .caps(endpoint)
+                .and_then(|caps| Ok(service.extra_endpoints(endpoint, &caps)?));
             let beside = beside.map_err(|fault| LinkError::new(endpoint, fault))?;
             let is_named = |beside: &Endpoint| endpoints.iter().any(|named| has_same_port(named, beside));
             all.extend(beside.into_iter().filter(|beside| !is_named(beside)));
@@ -180,7 +182,7 @@ impl Server {
         service: Arc<dyn Service>,
         dialer: &Dialer,
     ) -> Result<(), LinkError> {
-        let caps = dialer.registry.caps(endpoint).and_then(|caps| {
+        let caps = dialer.transports.caps(endpoint).and_then(|caps| {
             service.check_link(&caps).map_err(|error| Fault::Unsupported(error.to_string()))?;
             Ok(caps)
         });
@@ -287,7 +289,7 @@ impl ServerContext {
             clock: dialer.clock.clone(),
             should_stop: AtomicBool::new(false),
             counters: Arc::default(),
-            admission: AdmissionControl::new(dialer.registry, rates.clone(), refusals.clone()),
+            admission: AdmissionControl::new(dialer.server_ports.clone(), rates.clone(), refusals.clone()),
             refusals,
             rate_limiter: rates,
             quotas: Arc::default(),

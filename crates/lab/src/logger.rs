@@ -174,7 +174,7 @@ impl Logger {
     ) -> Result<Logger, LabError> {
         options.config.check()?;
         for endpoint in &options.listen {
-            let caps = dialer.registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+            let caps = dialer.transports.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
             if caps.framing == Framing::Message {
                 return Err(LabError::Invalid(format!("{endpoint}: a logger needs a stream, like TCP")));
             }

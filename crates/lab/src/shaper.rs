@@ -289,7 +289,7 @@ const SEGMENT_BYTES: u64 = 1460;
 /// leaves them open.
 fn line_options(endpoint: &Endpoint, shape: &Shape) -> Result<Vec<(&'static str, u64)>, LabError> {
     let transport =
-        Registry::standard().transport(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+        Registry::standard().transports.find(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     let bytes = (shape.bits_per_second / 8.0 * BUFFERED_TIME.as_secs_f64()) as u64;
     if !is_stream_endpoint(endpoint)? || bytes > LARGEST_SMALL_BUFFER_BYTES {
         return Ok(Vec::new());

@@ -19,7 +19,7 @@ use linkgauge_system as system;
 pub struct Time(pub u64);
 
 impl Time {
-    /// Later than every instant of a run.
+    /// Instant that is later than every instant of a run.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The time from `earlier` to `self`; zero if `earlier` is later.
@@ -49,7 +49,7 @@ pub enum Clock {
     /// `CLOCK_MONOTONIC` of this machine.
     #[default]
     System,
-    /// Advances only with waits.
+    /// A clock that advances only with waits.
     Virtual(Arc<AtomicU64>),
 }
 
@@ -84,9 +84,8 @@ impl Clock {
         }
     }
 
-    /// Like [`Clock::sleep_until`], but sleeps only until `BUSY_POLL_LEAD` before the instant and busy-polls
-    /// the rest. On an idle CPU the error is well under a microsecond, at the cost of that CPU. Returns the
-    /// busy-polled time.
+    /// Sleeps as [`Clock::sleep_until`], but only until `BUSY_POLL_LEAD` before the instant, and busy-polls the rest. On an idle
+    /// CPU the error is well under a microsecond, at the cost of that CPU. Returns the busy-polled time.
     pub fn sleep_then_busy_poll(&self, until: Time) -> Duration {
         if let Clock::System = self {
             let early = Time(until.0.saturating_sub(BUSY_POLL_LEAD.as_nanos() as u64));

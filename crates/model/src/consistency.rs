@@ -1,5 +1,5 @@
-//! What the figures of every document satisfy, measured or imported: statistics are ordered, intervals and shares lie in their
-//! possible range, and counts, bytes and times add up.
+//! Rules that the figures of every document satisfy, measured or imported: statistics are ordered, intervals and shares lie in
+//! their possible range, and counts, bytes and times add up.
 //!
 //! Pure, and the only place of these rules. `schedule` asks when a run ends: a contradiction there is a defect of linkgauge, and
 //! the case says so. `import` asks after a file was read: figures that contradict each other are left out.
@@ -16,7 +16,7 @@ use times::TimesName;
 #[derive(Debug, Clone, PartialEq)]
 struct Contradiction {
     suspect: LeftOut,
-    /// What contradicts what, with the numbers.
+    /// Description of the contradiction, with the numbers.
     text: String,
 }
 
@@ -27,9 +27,9 @@ enum LeftOut {
     Times(TimesName),
     /// The deviation of a distribution.
     Deviation(TimesName),
-    /// What was sent and lost.
+    /// Counts of sent and lost messages.
     Losses,
-    /// Where messages were lost.
+    /// Counts of the places where messages were lost.
     LossPlaces,
     Interval(String),
     IntervalWithinRun(String),
@@ -45,17 +45,17 @@ enum LeftOut {
 
 /// A place of a case with figures: the case itself, a repetition, a port, or a probe.
 struct FigurePlace<'a> {
-    /// `repetition 3`; empty for the case itself.
+    /// Name, like `repetition 3`; empty for the case itself.
     name: String,
     figures: &'a Figures,
     /// Time that these figures cover; `None` if it is not known, or if several times are added.
     elapsed_ns: Option<u64>,
 }
 
-/// What the figures of a case are checked with.
+/// Facts that the figures of a case are checked with.
 struct CheckedFigures<'a> {
     case: &'a CaseResult,
-    /// Another program measured it: bytes and rate are those of the same time.
+    /// Whether another program measured the case: bytes and rate are those of the same time.
     is_imported: bool,
 }
 
@@ -80,7 +80,7 @@ pub fn limit_intervals(case: &mut CaseResult) {
     }
 }
 
-/// Leaves out figures that contradict each other, with a warning for each. False if nothing remains.
+/// Leaves out figures that contradict each other, with a warning for each. `false` if nothing remains.
 pub fn drop_contradictions(run: &mut Run) -> bool {
     let had_measurements = run.cases.iter().any(|case| case.figures.has_measurements());
     for case in &mut run.cases {

@@ -25,7 +25,7 @@ pub enum EndpointError {
         /// The URL as typed.
         url: String,
     },
-    /// Nothing follows `://`.
+    /// The address after `://` is missing.
     #[error("{url}: the address after '://' is missing")]
     EmptyAddress {
         /// The URL as typed.
@@ -150,7 +150,7 @@ pub struct Endpoint {
     address_end: usize,
 }
 
-/// Longer than any path or name in the kernel (`PATH_MAX` is 4096).
+/// Maximum length of a URL, in bytes, longer than any path or name in the kernel (`PATH_MAX` is 4096).
 const MAX_URL_BYTES: usize = 8192;
 
 impl Endpoint {
@@ -223,7 +223,7 @@ impl Endpoint {
     pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
         let url = || self.text.clone();
         let address = self.address();
-        // Of a web address: the name of a user in front, a path or a fragment behind.
+        // Parts of a web address: the name of a user in front, a path or a fragment behind.
         if let Some(at) = address.find(['/', '@', '#', ' ']) {
             let text = if address[at..].starts_with('@') { &address[..=at] } else { &address[at..] };
             let (text, scheme) = (text.to_owned(), self.scheme().to_owned());
@@ -259,7 +259,7 @@ impl Endpoint {
         Ok((host, port))
     }
 
-    /// The same endpoint with its last number increased by `offset`: `tcp://box:7001` → `tcp://box:7004`,
+    /// Returns the endpoint with its last number increased by `offset`: `tcp://box:7001` → `tcp://box:7004`,
     /// `serial:///dev/ttyS0` → `serial:///dev/ttyS3`. `--ports N` names its ports in this way.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl Endpoint {
         format!("{}://{prefix}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
-    /// The same endpoint with another port; host and options are unchanged.
+    /// Returns the endpoint with a different port; host and options are unchanged.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl Endpoint {
         format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
-    /// The same endpoint with this address and port instead of its host; options are unchanged.
+    /// Returns the endpoint with this address and port instead of its host; options are unchanged.
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl Endpoint {
         format!("{}://{address}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
-    /// The same endpoint with one more option.
+    /// Returns the endpoint with one more option.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ impl Endpoint {
         format!("{}{before}{name}={value}", self.text).parse()
     }
 
-    /// The same endpoint without this option; unchanged if it has none.
+    /// Returns the endpoint without this option; unchanged if it has none.
     ///
     /// # Errors
     ///
@@ -374,7 +374,7 @@ fn add_default_scheme(text: &str) -> Option<String> {
     if path.starts_with("/dev/") || is_path_of_device(path) {
         return Some(format!("serial://{text}"));
     }
-    // With the interface of a link-local address behind '%'.
+    // The interface of a link-local address may stand behind '%'.
     let address = path.split('%').next().unwrap_or_default();
     if address.parse::<Ipv6Addr>().is_ok() {
         return Some(format!("tcp://[{path}]{}", &text[path.len()..]));

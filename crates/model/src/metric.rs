@@ -43,7 +43,7 @@ pub enum MetricUnit {
     BitsPerSecond,
     /// Rates of messages.
     PerSecond,
-    /// 0 to 1.
+    /// A share, 0 to 1.
     Share,
     /// Payload.
     Bytes,
@@ -83,7 +83,7 @@ impl MetricUnit {
     }
 }
 
-/// Up to three decimals, without trailing zeros.
+/// Formats a value with up to three decimals, without trailing zeros.
 fn format_decimals(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -191,7 +191,7 @@ fn parse_time_metric(name: &str) -> Option<MetricKind> {
     known.then(|| MetricKind::Statistic(times, rest.to_owned()))
 }
 
-/// True for names like `p50` and `p99.9`: above 0 and below 100, spelled as in the document.
+/// Whether a name is a percentile like `p50` and `p99.9`: above 0 and below 100, spelled as in the document.
 fn is_percentile(name: &str) -> bool {
     let number = name.strip_prefix('p').filter(|number| number.starts_with(|c: char| c.is_ascii_digit()));
     let value = number.and_then(|number| number.parse::<f64>().ok());
@@ -230,7 +230,7 @@ impl Metric {
         }
     }
 
-    /// True if higher values are better.
+    /// Whether higher values are better.
     pub(crate) fn is_higher_better(&self) -> bool {
         matches!(self.kind, MetricKind::Number(index) if NUMBERS[index].goal == Goal::Higher)
     }
@@ -313,7 +313,7 @@ fn distribution_value(distribution: &Distribution, name: &str) -> Option<f64> {
     })
 }
 
-/// In the metric's unit. Without any measurement a count of zero says nothing.
+/// Value of a number in the metric's unit. Without any measurement a count of zero has no value.
 fn number_value(number: &Number, figures: &Figures) -> Option<f64> {
     let value = match number.read {
         ReadNumber::Count(read) => read(figures).filter(|_| figures.has_measurements())? as f64,
@@ -322,7 +322,7 @@ fn number_value(number: &Number, figures: &Figures) -> Option<f64> {
     Some(if number.field.ends_with("_percent") { value / 100.0 } else { value })
 }
 
-/// Every number that was measured, with its value for people. A count that always exists is left out while it is 0, except
+/// All numbers that were measured, with their values for people. A count that always exists is left out while it is 0, except
 /// those of messages sent, received and lost.
 pub fn measured_numbers(figures: &Figures) -> impl Iterator<Item = (&'static Number, String)> {
     let empty = Figures::default();

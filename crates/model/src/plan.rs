@@ -1,4 +1,4 @@
-//! Which cases to run and how, from a TOML file or from flags. Its form is checked before anything is opened.
+//! Plan of a run: the cases and how to run them, from a TOML file or from flags. Its form is checked before anything is opened.
 //!
 //! This module has no side effects and does not know which protocols, workloads or transports exist. It handles names;
 //! `schedule::check` looks them up and fills in what was left open.
@@ -32,9 +32,9 @@ pub struct Plan {
     pub title: Option<String>,
     /// Runs of each case, at least 1.
     pub repeat: u32,
-    /// Continue with the next case after a failure.
+    /// Whether to continue with the next case after a failure.
     pub keep_going: bool,
-    /// Never empty.
+    /// Cases of the plan, at least one.
     pub cases: Vec<Case>,
 }
 
@@ -45,11 +45,11 @@ pub struct Case {
     pub endpoints: Vec<Endpoint>,
     /// The name of a protocol, or `auto`.
     pub protocol: String,
-    /// Further options of the protocol (`send`, `until`, …), as typed.
+    /// Options of the protocol (`send`, `until`, …), as typed.
     pub protocol_options: BTreeMap<String, String>,
     /// The name of a workload.
     pub workload: String,
-    /// `None`: the protocol chooses.
+    /// Direction of the payload, as the client sees it. `None`: the protocol chooses.
     pub direction: Option<Direction>,
     /// Payload bytes of one message. `None`: the protocol or the workload chooses.
     pub message_bytes: Option<u32>,
@@ -63,11 +63,11 @@ pub struct Case {
     pub pacing: Pacing,
     /// End of the measurement. Unlimited: the workload chooses.
     pub stop: StopCondition,
-    /// Excluded from every figure. `None`: the workload chooses.
+    /// Phase that is excluded from every figure. `None`: the workload chooses.
     pub warm_up: Option<StopCondition>,
     /// A request without a reply by then is lost. `None`: the workload chooses.
     pub timeout: Option<Duration>,
-    /// How client and server wait for data.
+    /// Wait mode of client and server.
     pub wait: WaitMode,
     /// CPUs for the threads of client and server. Empty: the operating system schedules them.
     pub pin: CpuPinning,
@@ -87,22 +87,22 @@ pub struct Case {
     pub thresholds: Vec<Threshold>,
 }
 
-/// When the next message is due.
+/// Due time of the next message.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Pacing {
-    /// After the previous round trip (latency), or when the link accepts more (throughput).
+    /// Next message after the previous round trip (latency), or when the link accepts more (throughput).
     Closed,
-    /// On a fixed schedule, independent of earlier messages.
+    /// Messages on a fixed schedule, independent of earlier messages.
     Fixed {
         /// Messages per second, above zero.
         per_second: f64,
     },
-    /// On a schedule with exponential gaps.
+    /// Messages on a schedule with exponential intervals.
     Poisson {
         /// Mean messages per second, above zero.
         per_second: f64,
-        /// The same seed gives the same gaps.
+        /// Seed of the intervals: the same seed gives the same ones.
         seed: u64,
     },
     /// An exponential time after the previous round trip, with one request in flight (latency only). No plan requests it:
@@ -110,7 +110,7 @@ pub enum Pacing {
     ThinkTime {
         /// Mean pause, above zero.
         mean_seconds: f64,
-        /// The same seed gives the same pauses.
+        /// Seed of the pauses: the same seed gives the same ones.
         seed: u64,
     },
 }
@@ -129,7 +129,7 @@ pub enum RequestedRate {
         /// Messages per second, above zero.
         per_second: f64,
     },
-    /// The same in bits of payload.
+    /// Payload on each connection, in bits; round trips: on all connections to an endpoint together.
     Bits {
         /// Bits of payload per second, above zero.
         per_second: f64,
@@ -176,7 +176,7 @@ impl Pacing {
 /// The end of a phase: the first condition that is met. All `None`: the phase has no length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StopCondition {
-    /// Messages.
+    /// Number of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Time in nanoseconds.
@@ -208,12 +208,12 @@ impl StopCondition {
         }
     }
 
-    /// True if no condition is set.
+    /// Whether no condition is set.
     pub fn is_unlimited(&self) -> bool {
         *self == StopCondition::default()
     }
 
-    /// True if the phase is over after these messages, time and bytes.
+    /// Whether the phase is over after these messages, time and bytes.
     #[inline]
     pub fn is_reached(&self, count: u64, elapsed: Duration, bytes: u64) -> bool {
         let is_past = |time_ns: u64| elapsed.as_nanos() >= u128::from(time_ns);
@@ -244,12 +244,12 @@ pub struct CaseSpec {
     pub together: Option<bool>,
     /// Number of ports to measure at once, counted up from the port of the URL.
     pub ports: Option<OneOrMany<u32>>,
-    /// What the remote speaks. Default: `auto`.
+    /// Protocol of the remote. Default: `auto`.
     pub protocol: Option<String>,
     /// Options of the protocol by name.
     #[serde(deserialize_with = "as_text")]
     pub protocol_options: BTreeMap<String, String>,
-    /// What is measured.
+    /// Name of the workload.
     pub workload: Option<String>,
     /// Direction of the payload, as the client sees it.
     pub direction: Option<OneOrMany<Direction>>,
@@ -263,23 +263,23 @@ pub struct CaseSpec {
     pub rate: Option<RateTarget<MessageRate>>,
     /// Bits of payload per second on each connection, or full speed.
     pub bit_rate: Option<RateTarget<BitRate>>,
-    /// Exponential gaps between messages.
+    /// Whether the intervals between messages are exponential.
     pub poisson: Option<bool>,
-    /// Seed of the random gaps.
+    /// Seed of the random intervals.
     pub seed: Option<u64>,
-    /// Ends after these messages.
+    /// Number of messages after which the measurement ends.
     pub count: Option<Count>,
-    /// Ends after this time.
+    /// Time after which the measurement ends.
     pub time: Option<Span>,
-    /// Ends after this payload.
+    /// Payload after which the measurement ends.
     pub volume: Option<Bytes>,
-    /// Excludes the first messages.
+    /// Number of first messages that are excluded.
     pub warm_up_count: Option<Count>,
-    /// Excludes the first time.
+    /// Time at the start that is excluded.
     pub warm_up_time: Option<Span>,
     /// A request without a reply by then is lost.
     pub timeout: Option<Span>,
-    /// Both ends wait by polling.
+    /// Whether both ends wait by polling.
     pub busy_poll: Option<bool>,
     /// CPUs of client and server.
     pub pin: Option<OneOrMany<u32>>,
@@ -297,7 +297,7 @@ pub struct CaseSpec {
     pub thresholds: Option<Vec<Threshold>>,
 }
 
-/// Protocol options may be text, numbers or booleans. Only the protocol interprets them.
+/// Reads protocol options, which may be text, numbers or booleans. Only the protocol interprets them.
 fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<String, String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "an option is text in quotes, a whole number, true or false")]
@@ -325,10 +325,10 @@ pub enum ProbeSpec {
     Rate(MessageRate),
 }
 
-/// Ten probes per second: enough for a p90 in ten seconds of load, and far below the load's own packet rate.
+/// Default rate of probes, per second: enough for a p90 in ten seconds of load, and far below the load's own packet rate.
 const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
 
-/// Why a limit of lateness is refused.
+/// Reason why a limit of lateness of 0 is refused.
 pub const ZERO_LATE_LIMIT: &str = "a limit of 0 is exceeded by every reply: use 1ms or more, or leave it out";
 
 /// The default limits of lateness: those of the published wireless study. With a schedule: one, three and six frames
@@ -341,7 +341,7 @@ pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
     limits_us.iter().copied().map(Duration::from_micros).collect()
 }
 
-/// More threads than this are a typing error.
+/// Maximum number of threads; more are a typing error.
 const MAX_THREADS: u32 = 1024;
 
 macro_rules! over {
@@ -354,7 +354,7 @@ macro_rules! over {
 }
 
 impl CaseSpec {
-    /// This case, with missing fields taken from `defaults`.
+    /// Returns the case with missing fields taken from `defaults`.
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, threads, rate, bit_rate, poisson,
             seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, idle, interval, stamps, late, thresholds)

@@ -72,9 +72,9 @@ pub const TOOL: &str = concat!("linkgauge ", env!("CARGO_PKG_VERSION"));
 /// A result document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// [`SCHEMA`].
+    /// Schema of the document: [`SCHEMA`].
     pub schema: String,
-    /// Unique: the start in UTC and a random part.
+    /// Unique id of the run: the start in UTC and a random part.
     pub id: String,
     /// Title of the plan.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -85,7 +85,7 @@ pub struct Run {
     pub started: Timestamp,
     /// Duration.
     pub elapsed_ns: u64,
-    /// Stopped by a signal before everything was measured.
+    /// Whether a signal stopped the run before everything was measured.
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
     /// Results, in the order of the plan.
@@ -138,7 +138,7 @@ pub struct CaseResult {
     pub endpoint: String,
     /// The protocol that the remote spoke (never `auto`).
     pub protocol: String,
-    /// `latency`, `throughput`, `download`, `connect`, `path`, ….
+    /// Name of the workload: `latency`, `throughput`, `download`, `connect`, `path`, ….
     pub workload: String,
     /// Direction of the payload, as the client sees it.
     pub direction: Direction,
@@ -151,9 +151,9 @@ pub struct CaseResult {
     pub parallel: u32,
     /// Identity of the measuring method. Results of different methods are not compared.
     pub method: String,
-    /// Everything that was planned was measured.
+    /// Whether everything that was planned was measured.
     pub complete: bool,
-    /// Why repetitions failed, in their order.
+    /// Failures of repetitions, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub failures: Vec<Failure>,
     /// Duration; 0 if it is unknown, and absent in documents.
@@ -202,9 +202,9 @@ pub struct CaseResult {
     /// Delay and rates that the lab added.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shaped: Option<Shaping>,
-    /// Where client and server ran.
+    /// Placement of client and server.
     pub placement: Placement,
-    /// What the systems of both ends counted; absent on the virtual clock.
+    /// Counters of the systems of both ends; absent on the virtual clock.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub evidence: Option<Evidence>,
     /// One entry for each repetition, if there were several.
@@ -319,7 +319,7 @@ pub struct PartResult {
     /// The CPU on which the client's thread ran at the end of a repetition with one flow.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_cpu: Option<u32>,
-    /// The same of the server, if it reports that.
+    /// The CPU on which the server's thread ran at the end of a repetition with one flow, if the server reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_cpu: Option<u32>,
     /// Counts and times.
@@ -340,7 +340,7 @@ impl CaseResult {
         self.figures.has_arrivals() || self.under_load.as_ref().is_some_and(Figures::has_arrivals)
     }
 
-    /// True if the repetitions are parts of one measurement. They show how sure it is, but do not replace further runs.
+    /// Whether the repetitions are parts of one measurement. They show how sure it is, but do not replace further runs.
     pub fn is_split(&self) -> bool {
         self.requested.contains_key(SPLIT_FACT)
     }
@@ -415,7 +415,7 @@ impl CaseResult {
         self.effective.get("pacing").or_else(|| self.requested.get("pacing"))
     }
 
-    /// True if no rate was requested and the default pacing took effect.
+    /// Whether no rate was requested and the default pacing took effect.
     pub fn is_paced_by_default(&self) -> bool {
         let kind = |map: &Map<String, Value>, name: &str, kind: &str| {
             map.get(name).and_then(|value| value.get("kind")) == Some(&Value::from(kind))
@@ -434,7 +434,7 @@ impl CaseResult {
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
         let per_second = per_second.map(|rate| match connections {
             1.0 => rate,
-            // Without what the division among them left.
+            // Rounded, without the rest that the division among the connections left.
             _ => (rate * connections * 1e6).round() / 1e6,
         });
         let is_busy_polling = self.placement.wait == Some(WaitMode::BusyPoll);
@@ -443,7 +443,7 @@ impl CaseResult {
     }
 }
 
-/// `100/s`. A whole rate has all its digits, because the label identifies the case.
+/// Formats the rate of a schedule: `100/s`. A whole rate has all its digits, because the label identifies the case.
 fn format_schedule(per_second: f64) -> String {
     match per_second.fract() == 0.0 {
         true => format!("{per_second:.0}/s"),
@@ -476,7 +476,7 @@ fn is_zero_size(bytes: &u32) -> bool {
 /// One interval of the time series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesEntry {
-    /// From the start of the measurement, after the warm-up.
+    /// Time from the start of the measurement, after the warm-up, to the start of the interval.
     pub start_ns: u64,
     /// Length of the interval.
     pub length_ns: u64,
@@ -500,7 +500,7 @@ pub struct SeriesEntry {
     /// Time that 99 % of the replies needed at most, within 3 %.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_p99_ns: Option<u64>,
-    /// Received messages with a congestion mark (CE).
+    /// Number of received messages with a congestion mark (CE).
     #[serde(skip_serializing_if = "is_zero", default)]
     pub ce: u64,
     /// Slowest round trip.
@@ -509,7 +509,7 @@ pub struct SeriesEntry {
     /// Mean delay of the requests above the shortest one, where the server reports its times.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward_queue_ns: Option<u64>,
-    /// The same of the replies.
+    /// Mean delay of the replies above the shortest one, where the server reports its times.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reverse_queue_ns: Option<u64>,
 }
@@ -535,16 +535,16 @@ pub struct CpuUse {
 pub struct Environment {
     /// Facts about the local machine. Each name carries the unit.
     pub client: Map<String, Value>,
-    /// The same for the remote machine, if a linkgauge server reported it.
+    /// Facts about the remote machine, if a linkgauge server reported them.
     #[serde(skip_serializing_if = "Map::is_empty", default)]
     pub server: Map<String, Value>,
 }
 
-/// Why a document could not be read.
+/// Error of a document that could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Not a run document, or a damaged one: what is wrong, and where.
+    /// Text that is not a run document, or a damaged one: the fault, and its place.
     #[error("{0}: name a whole file that --json or 'linkgauge export' wrote")]
     Damaged(String),
     /// A document of another schema.
@@ -553,12 +553,12 @@ pub enum RunError {
     /// The file cannot be read.
     #[error("cannot be read")]
     Read(#[from] io::Error),
-    /// Larger than any document of this program.
+    /// The document is larger than any document of this program.
     #[error("larger than a run document can be ({0}): remove what linkgauge did not write")]
     TooLarge(&'static str),
 }
 
-/// No real document is longer: it holds a mesh of all tests that one may have.
+/// Maximum length of a document, in bytes. No real one is longer: it holds a mesh of all tests that one may have.
 pub const MAX_DOCUMENT_BYTES: u64 = 128 << 20;
 
 /// Values of a document. Each takes more memory than the shortest text of one.
@@ -617,7 +617,7 @@ impl Run {
         serde_json::from_str(text).map(Run::with_separate_intervals).map_err(damaged)
     }
 
-    /// Earlier versions wrote the intervals within the run, of all percentiles, under `intervals`.
+    /// Moves the intervals within the run, of all percentiles, to their own field. Earlier versions wrote them under `intervals`.
     fn with_separate_intervals(mut self) -> Run {
         let is_current = |name: &String| {
             !name.contains("_ns.p") || [".p50", ".p90", ".p99"].iter().any(|end| name.ends_with(end))
@@ -649,18 +649,18 @@ impl Run {
         self.warnings.iter().map(|warning| (None, warning)).chain(of_cases)
     }
 
-    /// True if every threshold was met.
+    /// Whether every threshold was met.
     pub fn thresholds_passed(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.passed)
     }
 
-    /// True if a threshold was not met by a value that was measured.
+    /// Whether a threshold was not met by a value that was measured.
     pub fn misses_threshold(&self) -> bool {
         let mut judged = self.cases.iter().flat_map(|case| &case.thresholds);
         judged.any(|judged| !judged.passed && judged.is_measured())
     }
 
-    /// True if everything that was planned was measured.
+    /// Whether everything that was planned was measured.
     pub fn is_complete(&self) -> bool {
         let has_every_pair = |mesh: &MeshResult| mesh.pairs.iter().all(|pair| pair.failure.is_none());
         !self.interrupted

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub enum Direction {
     /// The remote returns the payload.
     Loop,
-    /// Client to server: upload.
+    /// Upload: client to server.
     Send,
-    /// Server to client: download.
+    /// Download: server to client.
     Receive,
     /// Send and receive at the same time, counted separately.
     Both,
@@ -32,7 +32,7 @@ impl Direction {
     }
 }
 
-/// How a thread waits for bytes.
+/// Way in which a thread waits for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitMode {

@@ -106,7 +106,7 @@ pub(crate) fn parse_byte_time(text: &str) -> Result<f64, UnitError> {
 ///
 /// # Errors
 ///
-/// As [`parse_duration`], and for a number without unit.
+/// Same errors as [`parse_duration`], and an error for a number without unit.
 pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
     const WITH_UNIT: &str = "a duration with its unit (like 250ms, 10s, 2min)";
     match split_unit(text) {
@@ -195,11 +195,11 @@ pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     }
 }
 
-/// The same, but never without a unit.
+/// Parses a bit rate that has a unit.
 ///
 /// # Errors
 ///
-/// As [`parse_bit_rate`], and without a unit.
+/// Same errors as [`parse_bit_rate`], and an error without a unit.
 pub fn parse_bit_rate_with_unit(text: &str) -> Result<f64, UnitError> {
     match split_unit(text) {
         Some((_, "")) => Err(unit_error(text, "a rate with its unit (like 10Mbit/s, or 10kBps in bytes)")),
@@ -207,10 +207,10 @@ pub fn parse_bit_rate_with_unit(text: &str) -> Result<f64, UnitError> {
     }
 }
 
-/// About once in thirty years; lower rates are rejected.
+/// Minimum rate, per second: about once in thirty years. Lower rates are rejected.
 const MIN_RATE_PER_SECOND: f64 = 1e-9;
 
-/// More than any link carries; higher rates are rejected.
+/// Maximum rates, above those of any link. Higher rates are rejected.
 pub(crate) const MAX_MESSAGES_PER_SECOND: f64 = 1e12;
 const MAX_BITS_PER_SECOND: f64 = 1e14;
 
@@ -228,7 +228,7 @@ pub fn parse_share(text: &str) -> Result<f64, UnitError> {
     if unit == "%" && value <= 100.0 { Ok(value / 100.0) } else { Err(unit_error(text, WANTED)) }
 }
 
-/// Four significant digits, scaled by an SI prefix: `1.042`, `13.25`, `999.9`.
+/// Formats a value that an SI prefix scaled with four significant digits: `1.042`, `13.25`, `999.9`.
 pub fn format_four_digits(value: f64) -> String {
     // A value that rounds to 10, 100 or 1000 has the digits of the rounded value.
     let digits = match value.abs() {
@@ -240,8 +240,8 @@ pub fn format_four_digits(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Four significant digits without trailing zeros, or a whole number: `2.5`, `446.4`, `1 235`. Outside of what is counted, as
-/// in documents that were changed, a power of ten.
+/// Formats a number with four significant digits without trailing zeros, or as a whole number: `2.5`, `446.4`, `1 235`. Outside
+/// of what is counted, as in documents that were changed, a power of ten.
 pub fn format_number(value: f64) -> String {
     const MIN_WHOLE: f64 = 999.95;
     const MAX_WHOLE: f64 = 1e15;
@@ -324,7 +324,7 @@ pub fn format_size(bytes: u64) -> String {
     trim_zeros(&format_bytes(bytes))
 }
 
-/// `10.00 µs` as `10 µs`.
+/// Removes zeros at the end: `10.00 µs` becomes `10 µs`.
 pub fn trim_zeros(text: &str) -> String {
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
@@ -374,9 +374,9 @@ impl TextOrNumber {
 /// A rate, or the maximum rate: `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RateTarget<T> {
-    /// As fast as possible.
+    /// Maximum rate: as fast as possible.
     Max,
-    /// This rate.
+    /// The rate.
     Fixed(T),
 }
 

@@ -24,9 +24,9 @@ use sensitivity::{sensitivity, sensitivity_of_pairs};
 use shift::{SideFigures, TestedShift, test_shift};
 pub use usual::{correct_intervals, unusual};
 
-/// Ranks need this many values per side: with 3 and 3 even the clearest difference has p = 0.1.
+/// Minimum number of values per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub const MIN_REPETITIONS: usize = 4;
-/// The same for pairs: with 5 even the clearest difference has p = 0.06.
+/// Minimum number of pairs: with 5 even the clearest difference has p = 0.06.
 pub const MIN_PAIRS: usize = 6;
 /// A difference is shown if its p-value is below this.
 pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
@@ -38,21 +38,22 @@ pub(crate) const DEFAULT_MARGIN: f64 = 0.05;
 pub struct CompareOptions {
     /// Minimum difference as a share of the median of A; 0 or more.
     pub margin: f64,
-    /// Empty: the median of a latency; the rate, the added latency and the share of lost messages of a transfer.
+    /// Metrics to compare. Empty: the median of a latency; the rate, the added latency and the share of lost messages of a
+    /// transfer.
     pub metrics: Vec<Metric>,
-    /// Compare figures despite different measuring methods.
+    /// Whether to compare figures despite different measuring methods.
     pub force: bool,
-    /// How the repetitions of both sides belong together.
+    /// Relation between the repetitions of both sides.
     pub pairing: Pairing,
 }
 
-/// How the repetitions of two sides belong together.
+/// Relation between the repetitions of two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pairing {
     /// Independent, as the values of two runs.
     #[default]
     Independent,
-    /// Each repetition of A was measured next to the repetition of B with the same number.
+    /// Interleaved: each repetition of A was measured next to the repetition of B with the same number.
     Interleaved,
 }
 
@@ -79,7 +80,7 @@ impl Default for CompareOptions {
     }
 }
 
-/// Why two sets cannot be compared.
+/// Error of two sets that cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
@@ -110,7 +111,7 @@ pub enum Verdict {
     Unchanged,
     /// The shift is not shown to matter, and not shown to be within the margin; or it has no interval.
     NotDecidable,
-    /// Missing on one side or both.
+    /// The figure is missing on one side or both.
     NotMeasured,
 }
 
@@ -146,7 +147,7 @@ pub struct MetricComparison {
     pub a: SideSummary,
     /// The repetitions of B.
     pub b: SideSummary,
-    /// How much larger the values of B are (Hodges–Lehmann).
+    /// Difference by which the values of B are larger (Hodges–Lehmann).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shift: Option<f64>,
     /// 95 % interval of the shift.
@@ -156,7 +157,8 @@ pub struct MetricComparison {
     /// A's whole round trip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tolerated_shift: Option<f64>,
-    /// Unchanged by the unit, not by the share: a small latency may grow by a large share that does not matter.
+    /// Whether the figure is unchanged by the unit, not by the share: a small latency may grow by a large share that does not
+    /// matter.
     #[serde(skip)]
     pub is_shown_in_units: bool,
     /// The shift as a share of the median of A.
@@ -201,7 +203,7 @@ pub struct CaseKey {
     pub ports: u32,
     /// Connections to each endpoint.
     pub parallel: u32,
-    /// `100/s`, `busy-poll`; often empty.
+    /// Settings, like `100/s`, `busy-poll`; often empty.
     pub settings: String,
 }
 
@@ -252,7 +254,7 @@ fn closest_difference(a: &[CaseKey], b: &[CaseKey]) -> String {
 pub struct RunComparison {
     /// Name of the JSON schema.
     pub schema: &'static str,
-    /// Ids of the runs of each side.
+    /// Ids of the runs of A.
     pub a: Vec<String>,
     /// Ids of the runs of B.
     pub b: Vec<String>,
@@ -260,7 +262,7 @@ pub struct RunComparison {
     pub margin: f64,
     /// The compared metrics, case by case.
     pub cases: Vec<MetricComparison>,
-    /// Cases that the other side lacks.
+    /// Cases of A that B lacks.
     pub only_a: Vec<CaseKey>,
     /// Cases of B that A lacks.
     pub only_b: Vec<CaseKey>,
@@ -289,10 +291,10 @@ pub struct SideCase<'a> {
     pub cases: Vec<(usize, &'a CaseResult)>,
 }
 
-/// The same case on several sides.
+/// A case that several sides have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatchedCase<'a> {
-    /// One entry per side, at least one of them `Some`.
+    /// Results of the sides, one entry per side, at least one of them `Some`.
     pub sides: Vec<Option<SideCase<'a>>>,
 }
 

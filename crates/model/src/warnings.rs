@@ -1,4 +1,4 @@
-//! Everything that makes a result doubtful, with its remedy.
+//! Warnings about everything that makes a result doubtful, with its remedy.
 //!
 //! Pure: warnings follow from the figures and the facts of the machine. Reports print them.
 
@@ -176,7 +176,7 @@ fn format_slower(share: f64) -> String {
     }
 }
 
-/// True if the link preserves message boundaries.
+/// Whether the link preserves message boundaries.
 pub fn sends_messages(case: &CaseResult) -> bool {
     case.effective.get("framing").and_then(Value::as_str) == Some("message")
 }
@@ -418,7 +418,7 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
     })
 }
 
-/// True if the workload waits for each message, or measures message times.
+/// Warning about coalesced interrupts, if the workload waits for each message or measures message times.
 fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
     let interface = case.effective.get("interface")?.as_object()?;
     let (name, delay) = (interface.get("interface")?.as_str()?, describe_coalescing(interface)?);
@@ -434,7 +434,7 @@ fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-/// How an interface with these facts coalesces its interrupts, as text. `None` if it does not, or does not report it.
+/// Description of how an interface with these facts coalesces its interrupts. `None` if it does not, or does not report it.
 pub fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
     let adaptive = interface.get("interrupt_delay_adaptive").and_then(Value::as_bool) == Some(true);
     let microseconds = interface.get("interrupt_delay_us").and_then(Value::as_u64).filter(|&us| us > 0);

@@ -80,12 +80,12 @@ pub struct Study {
     pub title: String,
     /// Authors and date.
     pub source: String,
-    /// How a quick run is shorter than the study.
+    /// Differences by which a quick run is shorter than the study.
     pub shortened: String,
-    /// Set if the links are serial lines. The value after `@` in a cell is then the line's bit/s.
+    /// Serial lines, if the links are such. The value after `@` in a cell is then the line's bit/s.
     #[serde(default)]
     line: Option<SerialLineSpec>,
-    /// Set if the study downloads by request and reply. The value after `@` in a cell is then the one-way delay in ms.
+    /// Protocol of the study if it downloads by request and reply. The value after `@` in a cell is then the one-way delay in ms.
     #[serde(default)]
     download: Option<ChunkProtocol>,
     /// Guests by name, for cells that need kernel features a host may lack.
@@ -98,7 +98,7 @@ pub struct Study {
     measures: Vec<MeasureSpec>,
     #[serde(rename = "table")]
     tables: Vec<StudyTableSpec>,
-    /// Runs after the tables.
+    /// The trial that runs after the tables.
     #[serde(default)]
     trial: Option<trial::WindowTrial>,
     #[serde(skip)]
@@ -106,7 +106,7 @@ pub struct Study {
     /// The published systems, rebuilt from some of their figures.
     #[serde(skip)]
     twins: twin::TwinFile,
-    /// What the study states besides its figures.
+    /// Statements of the study besides its figures.
     #[serde(skip)]
     facts: facts::FactFile,
 }
@@ -135,7 +135,7 @@ pub struct Cell {
     options: String,
     /// The published network, and the links between its two ends.
     pub network: Option<String>,
-    /// Relays between the ends.
+    /// Number of relays between the ends.
     pub hops: Option<u32>,
     /// The link in front of it.
     #[serde(default)]
@@ -170,7 +170,7 @@ pub struct Cell {
     /// The cell that it is compared with. If a guest measures that one, the same guest measures this one.
     #[serde(default)]
     pub beside: Option<String>,
-    /// What replaces it in that guest.
+    /// Replacement of the cell in that guest.
     #[serde(default)]
     in_guest: Option<guest::GuestPlace>,
     /// A lab logger omits records while it is busy.
@@ -179,7 +179,7 @@ pub struct Cell {
     /// The name of the replacement wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
-    /// Why the lab has no replacement.
+    /// Reason why the lab has no replacement.
     #[serde(default)]
     pub not_in_lab: Option<String>,
 }
@@ -198,7 +198,7 @@ struct MeasureSpec {
     /// leaves.
     #[serde(default)]
     together: bool,
-    /// Measured first, at the same endpoint.
+    /// Case that is measured first, at the same endpoint.
     #[serde(default)]
     before: Option<CaseSpec>,
     /// Overrides for a quick run.
@@ -291,7 +291,7 @@ struct StudyStatistic {
     measured: fn(&CaseResult, &PlannedCase) -> Option<f64>,
     theoretical_limit: fn(&PlannedCase) -> Option<f64>,
     predicted: fn(&PlannedCase) -> Option<f64>,
-    /// True if a measured figure exceeds its limit.
+    /// Whether a measured figure exceeds its limit.
     is_beyond_limit: fn(f64, f64) -> bool,
     /// The statistic counts losses, so losses do not make it doubtful.
     includes_lost: bool,
@@ -302,8 +302,8 @@ pub const HOST_BUSY_NOTE: &str = "other programs kept the host busy meanwhile, s
 
 /// Note for a figure that is impossible at the planned line rate.
 const BEYOND_LIMIT_NOTE: &str = "better than a line of this rate allows: the line has another rate or none";
-/// Both devices of a line understand each other if their clocks differ by less than this share: half a bit in the ten
-/// of a character, half of that for each.
+/// Maximum difference of the clocks of both devices of a line that understand each other, as a share: half a bit in the ten of a
+/// character, half of that for each.
 const CLOCK_TOLERANCE: f64 = 0.025;
 
 /// Typical lower bound of a round trip over a network.
@@ -334,9 +334,9 @@ pub enum CaseOutcome<'a> {
         number: usize,
         /// The figures.
         case: &'a CaseResult,
-        /// Measured with lab devices, not hardware.
+        /// Whether the figure was measured with lab devices, not hardware.
         is_stand_in: bool,
-        /// Measured in a guest.
+        /// Whether the figure was measured in a guest.
         is_guest: bool,
     },
     /// The reason.
@@ -374,12 +374,12 @@ impl Study {
         self.tables.iter().map(|table| table.number.as_str()).collect()
     }
 
-    /// True if the value after `@` is a message size. Such a study has no lines.
+    /// Whether the value after `@` is a message size. Such a study has no lines.
     pub fn has_sizes(&self) -> bool {
         self.line.is_none() && self.download.is_none()
     }
 
-    /// True if the value after `@` is a delay, not a rate.
+    /// Whether the value after `@` is a delay, not a rate.
     pub fn has_delays(&self) -> bool {
         self.download.is_some()
     }
@@ -532,7 +532,7 @@ impl PlannedCase {
         }
     }
 
-    /// The same with a device that processes requests in no time: the theoretical minimum.
+    /// Returns the case with a device that processes requests in no time: the theoretical minimum.
     pub fn without_processing(&self) -> PlannedCase {
         let download = self.download.map(DownloadPlan::without_processing);
         PlannedCase { download, ..self.clone() }

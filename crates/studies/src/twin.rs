@@ -19,7 +19,7 @@ mod real_time;
 pub(crate) use bench::TwinCaseError;
 pub use parts::{link_shapes, logger_config, node_costs, transfer_costs};
 
-/// Why a twin cannot run.
+/// Error of a twin that cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TwinError {
@@ -46,7 +46,7 @@ pub enum TwinError {
 pub struct TwinReport {
     /// The name of the study.
     pub study: String,
-    /// How well the twins predict.
+    /// Accuracy of the predictions of the twins.
     pub summary: TwinSummary,
     /// One row per published figure.
     pub rows: Vec<TwinRow>,
@@ -58,12 +58,12 @@ pub struct TwinReport {
     stand_in: &'static str,
 }
 
-/// How far the figures of the twins are from the published ones. Only figures that determined no parameter count as checked.
+/// Deviation of the figures of the twins from the published ones. Only figures that determined no parameter count as checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TwinSummary {
     /// Figures that determined parameters.
     pub fitted: usize,
-    /// All others.
+    /// Number of all other figures.
     pub checked: usize,
     /// Median of the deviations of the checked figures, without sign, in percent. `None` without checked figures.
     pub median_percent: Option<f64>,
@@ -99,7 +99,7 @@ pub struct TwinRow {
     pub deviation_percent: Option<f64>,
     /// The figure determined parameters.
     pub fitted: bool,
-    /// Why the twin misses the figure, where that is known.
+    /// Reason why the twin misses the figure, where it is known.
     pub miss: Option<String>,
 }
 
@@ -118,13 +118,13 @@ pub fn compare(study: &Study) -> Result<TwinReport, TwinError> {
     compare_with(study, study.twin_figures()?, ON_VIRTUAL_CLOCK, bench::run_case)
 }
 
-/// What a comparison in real time needs.
+/// Requirements of a comparison in real time.
 pub struct RealTime<'a> {
     /// Opens the links, and stops when it is cancelled.
     pub dialer: &'a Dialer,
-    /// Which cases run.
+    /// Selects the cases that run.
     pub selects: &'a dyn Fn(&PlannedCase) -> bool,
-    /// Called before each case.
+    /// Callback that runs before each case.
     pub before_case: &'a dyn Fn(&PlannedCase),
 }
 

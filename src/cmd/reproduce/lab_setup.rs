@@ -56,7 +56,7 @@ fn expand_word(word: &str, place: &MeasuringPoint) -> Result<String> {
 
 /// An endpoint of this host on which a server can listen over that transport.
 fn loopback_url(scheme: &str) -> Result<String> {
-    let transport = Registry::standard().transports.iter().find(|transport| transport.scheme == scheme);
+    let transport = Registry::standard().transports.0.iter().find(|transport| transport.scheme == scheme);
     let transport = transport.ok_or_else(|| anyhow!("unknown transport {scheme}"))?;
     let endpoints = (transport.loopback_urls)("/tmp").into_iter();
     endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} has no endpoint inside this host"))

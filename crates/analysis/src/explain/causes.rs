@@ -22,9 +22,9 @@ mod window;
 
 /// Causes that one test separates from others.
 pub struct CauseFamily {
-    /// One word.
+    /// Name of the family, one word.
     pub name: &'static str,
-    /// What its causes have in common, and how the probe shows it.
+    /// Common property of the causes of the family, and how the probe shows it.
     pub summary: &'static str,
     /// The causes. Of several that fit one finding, the first that applies is named.
     pub causes: &'static [Cause],
@@ -49,7 +49,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static CauseFamily, &'static Caus
     FAMILIES.iter().flat_map(|family| family.causes.iter().map(move |cause| (family, cause)))
 }
 
-/// How to remove this cause of the rate of a transfer: at the end that receives the payload, or sends it.
+/// Advice that removes this cause of the rate of a transfer, at the end that receives the payload or that sends it.
 pub(crate) fn remedy(cause: &Cause, direction: Direction) -> &'static str {
     match (cause.id, direction) {
         ("receive_window", Direction::Receive) => {
@@ -78,7 +78,7 @@ pub(crate) const SERVER: &str = "server";
 /// The cause of messages that are too large.
 pub(crate) const LARGE: &str = "large_messages_lost";
 
-/// Where a cause is.
+/// Place of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CausePlace {
@@ -88,11 +88,11 @@ pub enum CausePlace {
     Path,
     /// This host.
     Host,
-    /// One of these; the samples do not tell.
+    /// One of these places; the samples do not show which.
     Unknown,
 }
 
-/// Where the cause of this name is.
+/// Place of the cause with this name.
 pub(crate) fn place(family: &CauseFamily, id: &str) -> CausePlace {
     match (id, family.name) {
         ("remote_clock" | "periodic_pause" | "random_pause" | "timer_slack" | "slow_reader", _)
@@ -142,19 +142,19 @@ pub struct Cause {
     pub name: &'static str,
     /// Whether the cause can occur on such a link.
     pub(crate) applies: fn(&Target) -> bool,
-    /// How it looks in the samples.
+    /// Form of the cause in the samples.
     pub(crate) signature: Signature,
-    /// Where the system counts it, as text.
+    /// Place where the system counts the cause, as text.
     pub counter: Option<&'static str>,
-    /// The setting that proves it.
+    /// The setting that proves the cause.
     pub knob: Knob,
-    /// What to do about it.
+    /// Advice that removes the cause.
     pub remedy: &'static str,
-    /// How it is produced on purpose.
+    /// Way to produce the cause on purpose.
     pub plant: Plant,
 }
 
-/// How a cause looks in the samples of the probe.
+/// Form of a cause in the samples of the probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Signature {
     /// Replies arrive at one phase of a period. Without periods: of any.
@@ -162,7 +162,7 @@ pub enum Signature {
         /// Known periods in milliseconds.
         periods_ms: &'static [f64],
     },
-    /// The same, but by itself the period costs nothing: other causes round their time up to it.
+    /// Like [`Signature::Clock`], but the period takes no time by itself: other causes round their time up to it.
     Tick {
         /// Known periods in milliseconds.
         periods_ms: &'static [f64],
@@ -174,9 +174,9 @@ pub enum Signature {
         /// The tolerance in milliseconds.
         tolerance_ms: f64,
     },
-    /// The same, as a number of characters on the line.
+    /// Like [`Signature::Timer`], but the time is a number of characters on the line.
     CharacterTimer {
-        /// Characters.
+        /// Number of characters.
         characters: f64,
     },
     /// Latency grows with the pause before the request.
@@ -186,7 +186,7 @@ pub enum Signature {
     },
     /// A few requests take much longer, at one phase of a period.
     PeriodicPauses {
-        /// Known periods in milliseconds; none: any.
+        /// Known periods in milliseconds; empty: any period.
         periods_ms: &'static [f64],
     },
     /// A few requests take much longer, at random.
@@ -195,21 +195,21 @@ pub enum Signature {
     Retransmissions,
     /// All requests take longer than their serial line needs.
     LineExcess,
-    /// None that round trips show.
+    /// No signature in round trips.
     Hidden,
 }
 
 /// The setting that removes a cause, so that its effect can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
-    /// Another value of an option of the URL.
+    /// A different value of an option of the URL.
     UrlOption {
         /// The name.
         name: &'static str,
         /// The value that removes the cause.
         value: &'static str,
     },
-    /// Another value of a setting of the device, for all programs; only if the user allows it.
+    /// A different value of a setting of the device, for all programs; only if the user allows it.
     DeviceSetting {
         /// The name in sysfs.
         name: &'static str,
@@ -226,18 +226,18 @@ pub enum Knob {
     MessageSize,
     /// A setting of a transfer: the effect on its rate.
     Rate(RateKnob),
-    /// None here. Says why, and what would prove it.
+    /// No setting is available here. The text gives the reason, and what would prove the cause.
     Missing(&'static str),
 }
 
 /// A setting of a transfer, in the order in which they are tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RateKnob {
-    /// No limit of the kernel's pacing.
+    /// Removal of the limit of the kernel's pacing.
     Pacing,
-    /// Another receive buffer.
+    /// A different receive buffer.
     ReceiveBuffer,
-    /// Another send buffer.
+    /// A different send buffer.
     SendBuffer,
     /// Acknowledgements without delay.
     Acknowledgements,
@@ -245,14 +245,14 @@ pub enum RateKnob {
     LowerRate,
     /// Several connections.
     Connections,
-    /// Another congestion control.
+    /// A different congestion control.
     CongestionControl,
-    /// Another message size.
+    /// A different message size.
     MessageSize,
 }
 
 impl RateKnob {
-    /// For documents.
+    /// Description for documents.
     pub fn summary(self) -> &'static str {
         match self {
             RateKnob::Pacing => "no pacing rate",
@@ -277,7 +277,7 @@ pub(crate) struct Dose {
     pub(crate) values: &'static [(&'static str, f64)],
 }
 
-/// All doses. Other values of the other causes need the other host.
+/// All doses. Different values of the other causes need the other host.
 pub(crate) static DOSES: &[Dose] = &[Dose {
     cause: "delayed_ack_nagle",
     option: "delack_max",
@@ -288,20 +288,20 @@ pub(crate) static DOSES: &[Dose] = &[Dose {
 /// them.
 pub(crate) static DEVICE_SETTINGS: &[(&str, &str, &str)] = &[("usb_latency_timer", "latency_timer", "1")];
 
-/// How a cause is produced on purpose, to test that it is found.
+/// Way to produce a cause on purpose, to test that it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// By this command.
+    /// The cause is produced by this command.
     Lab(&'static str),
-    /// Cannot be changed with software, for this reason.
+    /// The cause cannot be changed with software, for this reason.
     NotHere(&'static str),
 }
 
-/// What is known about the link before it is measured.
+/// Facts about the link that are known before the measurement.
 pub(crate) struct Target {
     /// The address.
     pub(crate) endpoint: Endpoint,
-    /// What the link supports.
+    /// Capabilities of the link.
     pub(crate) caps: Caps,
     /// The server runs on this host.
     pub(crate) is_local: bool,
@@ -318,11 +318,11 @@ impl Target {
     pub fn new(endpoint: Endpoint) -> Result<Target, link::LinkError> {
         let fail = |fault| link::LinkError::new(&endpoint, fault);
         let caps = Registry::standard().caps(&endpoint).map_err(fail)?;
-        let options = Registry::standard().transport(&endpoint).map_err(fail)?.options;
+        let options = Registry::standard().transports.find(&endpoint).map_err(fail)?.options;
         Ok(Target { endpoint, caps, is_local: false, options })
     }
 
-    /// The same link, with where its server runs.
+    /// Returns this link with the information whether its server runs on this host.
     pub fn with_location(self, is_local: bool) -> Target {
         Target { is_local, ..self }
     }
@@ -332,8 +332,8 @@ impl Target {
         self.options.iter().any(|(known, _)| *known == name)
     }
 
-    /// The same host and port over TCP, where handshakes measure the path alone: the kernel of the server answers them, or
-    /// refuses them where only datagrams are served. Device servers often have room for one connection.
+    /// Endpoint of the same host and port over TCP, where handshakes measure the path alone: the kernel of the server answers
+    /// them, or refuses them where only datagrams are served. Device servers often have room for one connection.
     pub(crate) fn handshake_endpoint(&self) -> Option<Endpoint> {
         let is_network = self.has_option("family") && self.caps.link_rate.is_none();
         let address = self.endpoint.address();

@@ -28,7 +28,7 @@ const MIN_REQUEST_SHARE: f64 = 0.5;
 const MIN_TIMER_NS: f64 = 5e6;
 /// Waits that are a smaller share of the mean do not matter.
 const MIN_WAIT_SHARE: f64 = 0.05;
-/// Below this share of the time steal does not matter.
+/// Minimum share of the time that matters as steal.
 const MIN_STEAL_SHARE: f64 = 0.02;
 
 /// A cause that the counters of a case agree with.
@@ -115,7 +115,7 @@ impl Sender<'_> {
     }
 }
 
-/// What delayed the replies of this case.
+/// Causes that delayed the replies of this case.
 fn delays(case: &CaseResult) -> Vec<CountedCause> {
     let Some(evidence) = &case.evidence else { return Vec::new() };
     let client = Sender(&evidence.client);
@@ -178,7 +178,7 @@ fn run_queue(case: &CaseResult) -> Option<CountedCause> {
     if share >= MIN_WAIT_SHARE { counted("run_queue", text) } else { None }
 }
 
-/// What the serial ports counted.
+/// Causes that the serial ports counted.
 pub(super) fn line_causes(case: &CaseResult) -> Vec<CountedCause> {
     let Some(errors) = &case.figures.line_errors else { return Vec::new() };
     let overruns = format!("the port lost {}", format_plural(errors.overruns, "character"));
@@ -193,7 +193,7 @@ pub(super) fn line_causes(case: &CaseResult) -> Vec<CountedCause> {
     [overruns, noise].into_iter().flatten().flatten().collect()
 }
 
-/// What disturbed the hosts.
+/// Causes that disturbed the hosts.
 fn host_causes(case: &CaseResult) -> Vec<CountedCause> {
     let Some(evidence) = &case.evidence else { return Vec::new() };
     let ends = [("client", Some(&evidence.client)), ("server", evidence.server.as_ref())];
@@ -227,7 +227,7 @@ fn catalogued(id: &str) -> Option<&'static Cause> {
     causes::all().map(|(_, cause)| cause).find(|cause| cause.id == id)
 }
 
-/// `Counted in 1 of 2 cases: receive window too small.`
+/// Answer such as `Counted in 1 of 2 cases: receive window too small.`
 fn answer(cases: &[CaseCauses]) -> String {
     let of = format_plural(cases.len() as u64, "case");
     let mut names: Vec<&str> = Vec::new();

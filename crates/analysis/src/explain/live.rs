@@ -56,7 +56,7 @@ pub const DEFAULT_BUDGET: Duration = Duration::from_secs(60);
 
 /// Default message size: several writes of a split reply, one packet of any link.
 const DEFAULT_MESSAGE_BYTES: u32 = 64;
-/// The same on serial lines, where each byte takes long.
+/// Default message size on serial lines, where each byte takes long.
 const DEFAULT_MESSAGE_BYTES_ON_LINES: u32 = 1;
 /// Suspects that are tested at most; more share the time.
 const MAX_SUSPECTS: usize = 8;
@@ -92,12 +92,12 @@ impl fmt::Debug for DeviceChanger {
     }
 }
 
-/// What to explain.
+/// Link to explain, and the options of the explanation.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
     /// The link.
     pub endpoint: Endpoint,
-    /// What the remote speaks, or `auto`.
+    /// Protocol of the remote, or `auto`.
     pub protocol: String,
     /// Options of the protocol.
     pub protocol_options: BTreeMap<String, String>,
@@ -111,7 +111,7 @@ pub struct LiveOptions {
     pub token: Option<String>,
     /// Changes settings of the device; `None`: they stay as they are.
     pub change_device: Option<DeviceChanger>,
-    /// The same seed makes the same pauses and the same order.
+    /// Seed of the pauses and of the order: the same seed gives the same ones.
     pub seed: u64,
 }
 
@@ -132,7 +132,7 @@ impl LiveOptions {
     }
 }
 
-/// Why a link could not be explained.
+/// Error of an explanation of a link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {
@@ -153,7 +153,7 @@ impl LiveError {
     }
 }
 
-/// What is known about a cause. The words are never mixed.
+/// Level of knowledge about a cause. The words are never mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CauseVerdict {
@@ -163,9 +163,9 @@ pub enum CauseVerdict {
     Seen,
     /// A counter of the system agrees with it.
     Counted,
-    /// Was tested, and the data decide nothing.
+    /// The cause was tested, and the data decide nothing.
     NotShown,
-    /// Something points at it, but nothing here can test it.
+    /// Something hints at the cause, but nothing here can test it.
     CannotTest,
     /// The setting was changed without effect.
     RuledOut,
@@ -177,7 +177,7 @@ impl CauseVerdict {
         matches!(self, CauseVerdict::Proved | CauseVerdict::Seen | CauseVerdict::Counted)
     }
 
-    /// As printed.
+    /// Word for this verdict, as printed.
     pub fn label(self) -> &'static str {
         match self {
             CauseVerdict::Proved => "proved",
@@ -197,18 +197,18 @@ pub struct CauseFinding<E = DelayEffect> {
     pub id: &'static str,
     /// The family.
     pub family: &'static str,
-    /// Where it is.
+    /// Place of the cause.
     pub place: CausePlace,
     /// Name for people.
     pub name: &'static str,
-    /// What is known.
+    /// Knowledge about the cause.
     pub verdict: CauseVerdict,
     /// The effect.
     #[serde(flatten)]
     pub effect: E,
     /// The reasons, in words.
     pub evidence: Vec<String>,
-    /// What to do about it.
+    /// Advice that removes the cause.
     pub remedy: &'static str,
 }
 
@@ -218,12 +218,12 @@ impl CauseFinding {
         self.effect.cost_ns.filter(|cost| *cost > 0.0)
     }
 
-    /// What it takes of the median or adds to the mean, whichever is more, in ns: causes are ranked by it.
+    /// Time that the cause takes of the median or adds to the mean, whichever is more, in ns: causes are ranked by it.
     pub fn rank_ns(&self) -> f64 {
         self.share_ns().unwrap_or(0.0).max(self.effect.mean_ns.unwrap_or(0.0))
     }
 
-    /// Whether it has what no other cause takes, so that the form of the latencies is the only thing known of it.
+    /// Whether the cause has what no other cause takes, so that the form of the latencies is the only thing known of it.
     pub(crate) fn is_rest(&self) -> bool {
         self.id == causes::SERVER
     }
@@ -235,13 +235,13 @@ impl CauseFinding {
     }
 }
 
-/// What a cause does to the round trip.
+/// Effect of a cause on the round trip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DelayEffect {
-    /// How much of the median round trip it takes, in ns. Estimated from the samples unless proved.
+    /// Part of the median round trip that the cause takes, in ns. Estimated from the samples unless proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
-    /// How much it adds to the mean round trip of requests with or without pauses, in ns: the larger one.
+    /// Time that the cause adds to the mean round trip of requests with or without pauses, in ns: the larger one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_ns: Option<f64>,
     /// 95 % interval of the cost, of tested causes; limits of the cost if the samples leave it open.
@@ -253,17 +253,17 @@ pub struct DelayEffect {
     /// Median round trip of the baseline and with the changed setting, pair by pair, in ns; of `run_queue` the mean.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pairs_ns: Vec<[f64; 2]>,
-    /// How the round trip follows the value of the setting, where it has one.
+    /// Dependence of the round trip on the value of the setting, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dose: Option<DoseResponse>,
 }
 
-/// All proved settings at once.
+/// Effect of all proved settings at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct CombinedEffect {
-    /// What the causes cost together, in ns.
+    /// Cost of the causes together, in ns.
     pub(crate) cost_ns: f64,
-    /// 95 % interval.
+    /// 95 % interval of the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost_interval_ns: Option<Interval>,
     /// The cost together minus the sum of the single costs, in ns.
@@ -273,7 +273,7 @@ pub(crate) struct CombinedEffect {
 /// The explanation of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `SCHEMA`.
+    /// Schema of the document: `SCHEMA`.
     pub schema: &'static str,
     /// The program and version.
     pub tool: &'static str,
@@ -283,12 +283,12 @@ pub struct Explanation {
     pub elapsed_ns: u64,
     /// The user interrupted before all was tested.
     pub interrupted: bool,
-    /// Why the link was lost before all was tested.
+    /// Reason for the loss of the link before all was tested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_link: Option<String>,
     /// The link, as typed.
     pub endpoint: String,
-    /// What the remote spoke.
+    /// Protocol of the remote.
     pub protocol: String,
     /// Message size.
     pub message_bytes: u32,
@@ -310,7 +310,7 @@ pub struct Explanation {
     pub(crate) planned_pairs: u32,
     /// The causes, the most expensive first within each verdict.
     pub causes: Vec<CauseFinding>,
-    /// If several causes are proved.
+    /// Effect of all proved causes together, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) combined: Option<CombinedEffect>,
     /// The part of the median that no cause explains, in ns.
@@ -415,12 +415,12 @@ fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), Liv
     }
 }
 
-/// How the tests of the suspects ended.
+/// Result of the tests of the suspects.
 struct Proved {
     is_interrupted: bool,
-    /// Why the link was lost.
+    /// Reason for the loss of the link.
     lost: Option<String>,
-    /// Pairs of each.
+    /// Number of pairs of each test.
     pairs: u32,
 }
 
@@ -578,7 +578,7 @@ impl Proving<'_> {
     }
 }
 
-/// What remains of the median after all causes that were proved, seen or counted.
+/// Part of the median that remains after all causes that were proved, seen or counted, in ns.
 fn unexplained_ns(median_ns: f64, causes: &[CauseFinding], combined: Option<&CombinedEffect>) -> f64 {
     let explained: f64 =
         causes.iter().filter(|cause| cause.verdict.is_found()).filter_map(|cause| cause.effect.cost_ns).sum();

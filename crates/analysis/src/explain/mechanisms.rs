@@ -33,7 +33,7 @@ struct Mechanism {
     /// The parameters in few words: `polls every 5 ms`.
     #[serde(skip)]
     brief: String,
-    /// What it does, with its parameters.
+    /// Description of the effect, with its parameters.
     text: String,
 }
 
@@ -43,10 +43,10 @@ struct SystemMechanisms {
     name: String,
     is: String,
     mechanisms: Vec<Mechanism>,
-    /// Published figures that determined the parameters, and those that they predict.
+    /// Number of published figures that determined the parameters, and number of those that they predict.
     fitted: usize,
     predicted: usize,
-    /// What they do not explain.
+    /// Effects that the mechanisms do not explain.
     not_explained: Vec<String>,
 }
 
@@ -118,14 +118,14 @@ fn byte_time(byte: ByteTime) -> String {
     if byte.0 < 1e3 { format!("{} ns", byte.0) } else { format_nanoseconds(byte.0) }
 }
 
-/// `22.56 µs for each byte: 354.6 kbit/s at most`.
+/// Text such as `22.56 µs for each byte: 354.6 kbit/s at most`.
 fn byte_cost(whose: &str, byte: ByteTime, scope: &str) -> Mechanism {
     let limit = format_bit_rate(8e9 / byte.0);
     let text = format!("{whose} needs {} for each byte: {limit} {scope}", byte_time(byte));
     of("cpu_saturated", format!("{} per byte", trim_zeros(&byte_time(byte))), text)
 }
 
-/// What the parameters of a twin mean.
+/// Mechanisms that the parameters of a twin describe.
 fn mechanisms(model: &TwinModel) -> Vec<Mechanism> {
     match model {
         TwinModel::Uart { trigger, idle_characters } => vec![of(
@@ -427,7 +427,7 @@ fn blocks(study: &Study, systems: &[SystemMechanisms]) -> Vec<FindingBlock> {
     blocks
 }
 
-/// How well the mechanisms predict the figures that did not determine their parameters.
+/// Finding about how well the mechanisms predict the figures that did not determine their parameters.
 pub fn fit(report: &TwinReport) -> Finding {
     let mut rows = Vec::new();
     let mut names: Vec<&str> = report.rows.iter().map(|row| row.twin.as_str()).collect();

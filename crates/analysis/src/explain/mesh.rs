@@ -27,7 +27,7 @@ pub(crate) const MODEL: Model = Model {
 /// Pairs that are named.
 const MAX_WORST: usize = 5;
 
-/// Two directions differ if one has this many times the rate of the other.
+/// Minimum ratio of the rates of two directions that differ.
 const MIN_ASYMMETRY: f64 = 1.2;
 
 /// The figures of an ordered pair. Absent: not measured.
@@ -80,8 +80,8 @@ pub(crate) fn pairs_by_badness<'a>(mesh: &'a MeshResult, cases: &'a [CaseResult]
     pairs
 }
 
-/// What is usual: medians, each that of a pair, over the pairs without those of a host that is blamed. A host of four has half of
-/// the pairs.
+/// Typical figures: medians, each that of a pair, over the pairs without those of a host that is blamed. A host of four has half
+/// of the pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Typical {
     /// Median of the median round trips, in nanoseconds.
@@ -103,7 +103,7 @@ impl Typical {
         Typical { p50_ns: better_median(times), rate_bps: better_median(rates).map(|rate| -rate) }
     }
 
-    /// How many times worse than typical a pair is, by its round trips or its rate.
+    /// Ratio by which a pair is worse than typical, by its round trips or its rate.
     pub(crate) fn badness(&self, pair: &PairFigures) -> f64 {
         let time = pair.percentile("p50").filter(|_| !pair.is_under_load()).zip(self.p50_ns);
         let time = time.map(|(time, typical)| time / typical.max(1.0));
@@ -142,7 +142,7 @@ pub(crate) fn silent_hosts(mesh: &MeshResult) -> Vec<String> {
     };
     let has_result = |pair: &MeshPair| pair.latency_case.or(pair.throughput_case).is_some();
     let is_silent = |host: usize| !of_host(host).any(has_result);
-    // If its peers are silent too, any of them can be the reason.
+    // If the hosts of its pairs are silent, too, any of them can be the reason.
     let is_known = |host: usize| {
         of_host(host).any(|pair| [pair.from, pair.to].iter().any(|peer| !is_silent(*peer as usize)))
     };
@@ -159,9 +159,9 @@ pub(crate) fn silent_hosts(mesh: &MeshResult) -> Vec<String> {
         .collect()
 }
 
-/// What explains the worst pairs, in one sentence, or how much is known without an explanation.
+/// Explanation of the worst pairs, in one sentence, or how much is known without an explanation.
 pub(crate) fn verdict(mesh: &MeshResult, pairs: &[PairFigures]) -> String {
-    /// Pairs differ if one is this many times worse than another.
+    /// Minimum ratio of two pairs that differ.
     const MIN_DIFFERENCE: f64 = 2.0;
     let typical = Typical::of(mesh, pairs);
     let badness = || pairs.iter().map(|pair| typical.badness(pair)).filter(|badness| *badness > 0.0);
@@ -180,7 +180,7 @@ pub(crate) fn verdict(mesh: &MeshResult, pairs: &[PairFigures]) -> String {
     }
 }
 
-/// `a → b`.
+/// Name of a pair: `a → b`.
 pub fn pair_name(mesh: &MeshResult, pair: &MeshPair) -> String {
     format!("{} → {}", host_name(mesh, pair.from as usize), host_name(mesh, pair.to as usize))
 }
@@ -202,13 +202,13 @@ fn part_name(mesh: &MeshResult, part: &BlamedPart) -> String {
     }
 }
 
-/// Groups are numbered in the order in which the hosts name them.
+/// Name of a group. Groups are numbered in the order in which the hosts name them.
 fn group_name(mesh: &MeshResult, group: usize) -> &str {
     let first = mesh.group_numbers().into_iter().position(|number| number == group);
     first.and_then(|host| mesh.hosts.get(host)?.group.as_deref()).unwrap_or("without a name")
 }
 
-/// What explains the worst pairs, in one sentence for each part: those of the rates, then those of the round trips.
+/// Explanation of the worst pairs, in one sentence for each part: those of the rates, then those of the round trips.
 pub(crate) fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
     let rates = mesh.throughput_blame.iter().map(|blame| {
         let factor = (-blame.effect).exp();
@@ -230,7 +230,7 @@ pub(crate) fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
     rates.chain(times).collect()
 }
 
-/// `0.49 ± 0.01`, small shares as `0.23 ± 0.01 %`.
+/// Formats a share with its error: `0.49 ± 0.01`, small shares as `0.23 ± 0.01 %`.
 fn share_text(share: f64, error: f64) -> String {
     if share >= 0.1 {
         return format!("{share:.2} ± {error:.2}");
@@ -253,7 +253,7 @@ pub(crate) fn asymmetries<'a>(pairs: &[PairFigures<'a>]) -> Vec<(&'a MeshPair, f
     found
 }
 
-/// How to look further at a pair.
+/// Command that shows more about a pair.
 pub(crate) fn next_command(mesh: &MeshResult, pair: &PairFigures) -> String {
     let [from, to] = [pair.pair.from, pair.pair.to].map(|host| host_name(mesh, host as usize));
     let address = mesh.hosts.get(pair.pair.to as usize).map_or("?", |host| host.address.as_str());

@@ -35,13 +35,13 @@ pub struct DeclaredFacts {
 pub struct Model {
     /// The name in documents and commands.
     pub name: &'static str,
-    /// For help and documents.
+    /// Description for help and documents.
     pub summary: &'static str,
     /// Applies the model.
     pub(crate) explain: fn(&ModelInput, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
-/// Why no model applies.
+/// Error of a model that does not apply.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExplainError {

@@ -25,7 +25,7 @@ pub(crate) const MODEL: Model = Model {
     explain: |input, declared| SizeModel::fit(input, declared).map(|sizes| sizes.to_finding()),
 };
 
-/// As printed.
+/// Formula of the model, as printed.
 const FORMULA: &str = "time of a message = overhead + size ÷ rate";
 const CONFIDENCE_LEVEL: f64 = 0.95;
 /// A line through two points always fits.
@@ -36,13 +36,13 @@ const LINE_RATE_TOLERANCE: f64 = 0.05;
 /// Comparison of the slope between the two largest sizes with the link rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum LineComparison {
-    /// Than the line: the link is not the bottleneck.
+    /// Slower than the link rate: the link is not the bottleneck.
     #[serde(rename = "not_the_line")]
     Slower,
-    /// Within the tolerance: the link is the bottleneck.
+    /// Equal to the link rate, within the tolerance: the link is the bottleneck.
     #[serde(rename = "the_line")]
     Equal,
-    /// Than possible.
+    /// Faster than possible.
     #[serde(rename = "beyond_the_line")]
     Faster,
 }
@@ -97,12 +97,12 @@ pub(crate) struct SizeFit {
     pub(crate) group: String,
     /// The sweep of the group.
     pub name: String,
-    /// By increasing size.
+    /// Rows by increasing size.
     pub(crate) rows: Vec<SizeRow>,
     /// The line through all sizes.
     #[serde(flatten)]
     pub(crate) costs: MessageCosts,
-    /// Between the two largest sizes; `None` if the larger one took no longer.
+    /// Rate between the two largest sizes, in bit/s; `None` if the larger one took no longer.
     pub(crate) last_rate_bps: Option<f64>,
     /// The link rate, if it is known.
     #[serde(flatten)]
@@ -130,7 +130,7 @@ pub(crate) struct SizeModel {
 }
 
 impl MessageCosts {
-    /// `shown`: the slope is above zero.
+    /// Converts a line to costs. `shown`: the slope is above zero.
     fn from_line(line: &LinearFit, shown: bool) -> MessageCosts {
         let interval = line.slope_interval;
         let shown = shown && line.slope > 0.0;
@@ -202,7 +202,7 @@ impl LineComparison {
     }
 }
 
-/// True if the whole interval of the slope is above zero.
+/// Whether the whole interval of the slope is above zero.
 fn has_positive_slope(line: &LinearFit) -> bool {
     line.slope_interval.is_some_and(|interval| interval.low > 0.0)
 }

@@ -23,7 +23,7 @@ pub(crate) const MODEL: Model = Model {
     explain: |input, _| WindowModel::fit(input).map(|window| window.to_finding()),
 };
 
-/// As printed.
+/// Formula of the model, as printed.
 const FORMULA: &str = "1/rate = 1/capacity + RTT/W";
 const CONFIDENCE_LEVEL: f64 = 0.95;
 /// A line through two points always fits.
@@ -34,7 +34,7 @@ const MAX_RMS_RESIDUAL_PERCENT: f64 = 20.0;
 const NOTABLE_RESIDUAL_PERCENT: f64 = 50.0;
 /// The window that real loggers are assumed to support.
 pub const SAFE_WINDOW_REQUESTS: u32 = 4;
-/// With several requests in flight, processing and transmission overlap; with one they alternate.
+/// Maximum factor of the overlap: with several requests in flight, processing and transmission overlap; with one they alternate.
 const MAX_OVERLAP_FACTOR: f64 = 2.0;
 
 /// A way to fit the line.
@@ -81,7 +81,7 @@ pub enum Bottleneck {
 pub struct WindowFit {
     /// Name of the method.
     pub method: &'static str,
-    /// How the method weights the rows, as printed.
+    /// Weights that the method gives the rows, as printed.
     pub(crate) weights: &'static str,
     /// W: the bytes transferred in each round trip.
     pub(crate) window_bytes: Option<f64>,
@@ -103,7 +103,7 @@ pub struct AssessedRow {
     /// The measured or published download.
     #[serde(flatten)]
     pub row: DownloadRow,
-    /// What limits this row.
+    /// Bottleneck of this row.
     pub limit: Bottleneck,
     /// Requests in flight that would fill the link, and the rate of fewer.
     pub filling_window: Option<u32>,
@@ -128,7 +128,7 @@ pub struct WindowModel {
     pub left_out: Vec<ExcludedRow>,
     /// One fit for each method; the relative fit is the last.
     pub fits: Vec<WindowFit>,
-    /// What limits the downloads as a whole.
+    /// Bottleneck of the downloads as a whole.
     pub limit: Bottleneck,
     /// Requests in flight in `careful_window_bps`: [`SAFE_WINDOW_REQUESTS`].
     pub(crate) careful_window: u32,

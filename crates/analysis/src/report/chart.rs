@@ -28,7 +28,7 @@ pub(crate) struct Chart {
     pub(crate) caption: String,
     pub(crate) x: Axis,
     pub(crate) panels: Vec<Panel>,
-    /// Empty if the chart needs none.
+    /// Entries of the legend; empty if the chart needs none.
     pub(crate) legend: Vec<LegendEntry>,
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct Panel {
     pub(crate) height: u32,
 }
 
-/// With more cases, a page has only the main chart of each.
+/// Maximum number of cases with all charts; with more cases, a page has only the main chart of each.
 const MAX_DETAILED_CASES: usize = 24;
-/// Fewer cases need no chart that compares them.
+/// Minimum number of cases for a chart that compares them.
 const MIN_CHARTED_CASES: usize = 3;
 
 /// A screen cannot show more steps of a curve.
@@ -52,7 +52,7 @@ const MAX_CURVE_POINTS: usize = 360;
 
 /// Height of each of several panels, in drawing units.
 const PANEL_HEIGHT: u32 = 210;
-/// In drawing units.
+/// Height of the label of a tick, in drawing units.
 const TICK_LABEL_HEIGHT: u32 = 22;
 
 /// Charts of one case: the main one, and those that a page of many cases has no room for.
@@ -92,9 +92,9 @@ pub(crate) fn study_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
 /// The texts of a chart.
 pub(crate) struct ChartText<'a> {
     pub(crate) title: &'a str,
-    /// Follows the title in the text alternative.
+    /// Text that follows the title in the text alternative.
     pub(crate) of: &'a str,
-    /// Printed next to the chart.
+    /// Caption that is printed next to the chart.
     pub(crate) caption: String,
 }
 

@@ -14,11 +14,11 @@ pub enum ColumnKind {
     Figure,
     /// A result of few cases. The column is omitted if empty.
     Optional,
-    /// The same, and it may be removed to make room.
+    /// A result of few cases, which may be removed to make room. The column is omitted if empty.
     Expendable,
-    /// The same, and only the full report shows it.
+    /// A result of few cases, which only the full report shows. The column is omitted if empty.
     Extra,
-    /// The same, and it is removed first: it is then printed below the table.
+    /// A result of few cases, which is removed first and then printed below the table. The column is omitted if empty.
     Detail,
 }
 

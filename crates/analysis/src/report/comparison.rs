@@ -19,7 +19,7 @@ const MIN_ENDPOINT_COLUMNS: usize = 24;
 /// The whole comparison for a terminal: the verdict, the figures, the runs.
 pub fn render_comparison(comparison: &RunComparison, options: &ReportOptions) -> String {
     let width = options.width;
-    // What a line has for an endpoint: all but the details of its case.
+    // Columns of a line for an endpoint: all but the details of its case.
     let endpoint_columns = width.saturating_sub(DETAIL_COLUMNS).max(MIN_ENDPOINT_COLUMNS);
     let mut text = options.format_answer(&headline(comparison));
     let mut above = None;
@@ -101,7 +101,7 @@ fn case_headline(metrics: &[MetricComparison]) -> String {
         Verdict::Worse | Verdict::Better => compared.relative_shift.map_or(0.0, |share| share.ln_1p().abs()),
         _ => 0.0,
     };
-    // Of equals the first is named: it is the headline figure.
+    // The first of equal metrics is named: it is the headline figure.
     let first = metrics.iter().rev().max_by(|a, b| {
         (importance(a), size(a)).partial_cmp(&(importance(b), size(b))).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -137,7 +137,7 @@ fn metric_label(name: &str) -> &str {
     }
 }
 
-/// `WORSE: p50 100.9 µs → 121.1 µs (+20.0 %, 95 % CI +19.3 % to +20.7 %, p < 0.001, n = 10/10)`.
+/// Line such as `WORSE: p50 100.9 µs → 121.1 µs (+20.0 %, 95 % CI +19.3 % to +20.7 %, p < 0.001, n = 10/10)`.
 fn metric_line(compared: &MetricComparison) -> String {
     let (a, b) = (&compared.a, &compared.b);
     let [before, after] = [a.median, b.median].map(|median| format_value(compared, median));
@@ -263,7 +263,7 @@ fn format_value(compared: &MetricComparison, value: Option<f64>) -> String {
     }
 }
 
-/// For both sides, with the number of repetitions: `100.9 µs (10)`.
+/// Medians of both sides, with the number of repetitions: `100.9 µs (10)`.
 pub(crate) fn format_medians(compared: &MetricComparison) -> (String, String) {
     let (a, b) = (&compared.a, &compared.b);
     let side = |median, repetitions| format!("{} ({repetitions})", format_value(compared, median));
@@ -274,7 +274,7 @@ fn format_percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-/// `+210.0 µs`.
+/// Formats a shift with its sign: `+210.0 µs`.
 fn format_signed(compared: &MetricComparison, shift: f64) -> String {
     let sign = if shift < 0.0 { "-" } else { "+" };
     format!("{sign}{}", format_value(compared, Some(shift.abs())))
@@ -300,7 +300,7 @@ pub(crate) fn format_shift(compared: &MetricComparison) -> Option<String> {
 /// Shares that differ by less are those of the same figures, as rounded.
 const ROUNDED_SHARE: f64 = 1e-3;
 
-/// What the shift is of, and the share by which the printed figures differ, if the shift is not theirs.
+/// Basis of the shift, and the share by which the printed figures differ, if the shift is not theirs.
 fn shift_of(compared: &MetricComparison) -> Option<(&'static str, f64)> {
     let share = compared.relative_shift?;
     let medians = compared.b.median? / compared.a.median? - 1.0;
@@ -312,7 +312,7 @@ fn shift_of(compared: &MetricComparison) -> Option<(&'static str, f64)> {
     ((medians - share).abs() >= ROUNDED_SHARE * (1.0 + share.abs())).then_some((of, medians))
 }
 
-/// `+19.3 % to +20.7 %`; in the metric's unit as the shift.
+/// Formats the interval: `+19.3 % to +20.7 %`; in the metric's unit as the shift.
 pub(crate) fn format_interval(compared: &MetricComparison) -> Option<String> {
     let of_share = compared.relative_shift_interval.filter(|_| !compared.is_shown_in_units);
     if let Some(interval) = of_share {

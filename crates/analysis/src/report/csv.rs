@@ -22,14 +22,14 @@ pub(crate) use series::write_series;
 
 /// A column.
 struct CsvColumn {
-    /// Carries the unit.
+    /// Name of the column, with the unit.
     name: &'static str,
-    /// For documents. Empty: that of the number.
+    /// Meaning for documents. Empty: the meaning of the number.
     meaning: &'static str,
     cell: CsvCell,
 }
 
-/// What stands in a column.
+/// Content of a column.
 #[derive(Clone, Copy)]
 enum CsvCell {
     Text(fn(&CsvRow) -> String),
@@ -293,9 +293,9 @@ pub(super) fn write_row(table: &mut csv::Writer<impl io::Write>, cells: &[String
 struct CsvRow<'a> {
     run: &'a Run,
     case: &'a CaseResult,
-    /// From 1.
+    /// Number of the case, from 1.
     case_number: usize,
-    /// With its number, from 1; `None` for the whole case.
+    /// The part with its number, from 1; `None` for the whole case.
     part: Option<(u64, &'a PartResult)>,
     figures: &'a Figures,
 }
@@ -350,7 +350,7 @@ fn format_count(value: Option<u64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// Three decimals: a thousandth of a nanosecond has no meaning.
+/// Formats a number with three decimals: a thousandth of a nanosecond has no meaning.
 fn format_number(value: Option<f64>) -> String {
     let text = value.map(|value| format!("{value:.3}")).unwrap_or_default();
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

@@ -9,7 +9,7 @@ use super::{Detail, ReportOptions};
 use crate::explain::{Finding, FindingBlock};
 
 const INDENT: &str = "  ";
-/// Preferred gap between two columns.
+/// Preferred space between two columns.
 const COLUMN_GAP: usize = 2;
 /// Minimum width of a name in the first column.
 const MIN_NAME_COLUMNS: usize = 8;
@@ -71,7 +71,7 @@ fn bold_line(line: &str, options: &ReportOptions) -> String {
     if options.colour { format!("{style}{}{style:#}\n", line.trim_end()) } else { line.to_owned() }
 }
 
-/// Column widths and the gap between columns. The names in the first column are shortened first.
+/// Column widths and the space between columns. The names in the first column are shortened first.
 fn fit_columns(all: &[Vec<String>], room: usize) -> (Vec<usize>, usize) {
     let columns = all.first().map_or(0, Vec::len);
     let widest = |column: usize| {
@@ -87,7 +87,7 @@ fn fit_columns(all: &[Vec<String>], room: usize) -> (Vec<usize>, usize) {
     (widths, gap)
 }
 
-/// Text columns are left-aligned, figures right-aligned.
+/// Formats a line. Text columns are left-aligned, figures right-aligned.
 fn format_line(cells: &[String], words: usize, widths: &[usize], gap: usize) -> String {
     let mut line = INDENT.to_owned();
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {

@@ -148,10 +148,10 @@ const MIN_MEAN_RATIO: f64 = 1.5;
 const HOST_NS: f64 = 200e3;
 /// A cause of some requests that adds less than this share of the first cause is no part of the answer.
 const MIN_OTHER_SHARE: f64 = 0.05;
-/// Others wait in them if this share of the mean is of another kind.
+/// Minimum share of the mean for which threads wait for a CPU at which this wait is named beside the work of both hosts.
 const MIN_WAIT_SHARE: f64 = 0.5;
 
-/// `proved, 10 pairs`.
+/// Certainty of a finding, such as `proved, 10 pairs`.
 fn sure(finding: &CauseFinding) -> String {
     match finding.verdict {
         CauseVerdict::Proved => format!("proved, {}", plural(finding.effect.pairs_ns.len(), "pair")),
@@ -159,7 +159,7 @@ fn sure(finding: &CauseFinding) -> String {
     }
 }
 
-/// What a cause of some requests does to them.
+/// Effect of a cause of some requests on them, in words.
 fn slower(finding: &CauseFinding) -> String {
     if finding.id == causes::LARGE {
         return finding.evidence.first().map_or(finding.name, String::as_str).to_owned();
@@ -243,7 +243,7 @@ fn context(explanation: &Explanation) -> String {
     parts.join(", ")
 }
 
-/// `without a pause: mean 5.16 ms, p50 5.15 ms, …; after pauses of 55 ms: mean …`.
+/// Text such as `without a pause: mean 5.16 ms, p50 5.15 ms, …; after pauses of 55 ms: mean …`.
 fn spreads(explanation: &Explanation) -> String {
     let spread = |name: &str, Spread { mean_ns, p50_ns, p90_ns, p99_ns }: Spread| {
         let [mean, p50, p90, p99] = [mean_ns, p50_ns, p90_ns, p99_ns].map(brief_time);
@@ -311,7 +311,7 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
     notes
 }
 
-/// Why not all causes were tested, where an explanation ended early.
+/// Reason why not all causes were tested, where an explanation ended early.
 pub(super) fn early_end(lost_link: Option<&str>, is_interrupted: bool) -> Option<String> {
     match lost_link {
         Some(reason) => Some(format!("Stopped early, not all causes were tested: {reason}")),

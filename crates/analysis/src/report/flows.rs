@@ -1,4 +1,4 @@
-//! How alike the connections of a case were served, in one line.
+//! One line about how evenly the connections of a case were served.
 
 use super::wording::brief_time;
 use linkgauge_model::run::{CaseResult, FlowFigures, SlowFlow};

@@ -8,7 +8,7 @@ use super::chart::history::{HistoryChange, HistoryTrend, trend_chart};
 use super::html;
 use super::wording::plural;
 
-/// Fewer runs make no chart.
+/// Minimum number of runs of a chart.
 const MIN_CHART_RUNS: usize = 3;
 
 /// Writes the page of these trends, below a sentence about all of them.

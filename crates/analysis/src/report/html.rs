@@ -39,7 +39,7 @@ pub(crate) mod parts;
 pub(crate) use figure_rows::count_rows;
 pub(crate) use parts::{chart_contexts, fit_texts, keep_dates_together, keep_units_together};
 
-/// With more cases than this, the page has no sentence per case and folds their details.
+/// Maximum number of cases with a sentence per case and unfolded details on the page.
 const MAX_UNFOLDED_CASES: usize = 12;
 
 /// The templates by name. The suffix of the name enables escaping.
@@ -388,7 +388,7 @@ pub(crate) fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     rows
 }
 
-/// Only with columns that at least one part fills.
+/// Table of the parts, only with columns that at least one part fills.
 fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
     let p = |figures: &Figures, name| format_percentile(figures.times.latency_ns.as_ref(), name);
     type Cell<'a> = &'a dyn Fn(&Figures) -> String;

@@ -15,7 +15,7 @@ use super::wording::{printable, shorten};
 const MIN_ENDPOINT_COLUMNS: usize = 24;
 /// Maximum width of a cell. Only invented names and figures are longer.
 const MAX_CELL_COLUMNS: usize = 13;
-/// Preferred gap between two columns.
+/// Preferred space between two columns.
 const COLUMN_GAP: u16 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum LineKind {
 pub(crate) struct FittedTable {
     /// Values of every row that shows no other value.
     pub(crate) common_values: Vec<String>,
-    /// Header first.
+    /// Lines of the table, header first.
     pub(crate) lines: Vec<(String, LineKind)>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct FittedTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaseNumbers {
     Shown,
-    /// For a single case.
+    /// The table has a single case.
     Hidden,
 }
 
@@ -133,7 +133,7 @@ fn lay_out_with_endpoint_column(
     Some(draw_table(table, case_numbers, Some(("endpoint", &label)), COLUMN_GAP))
 }
 
-/// True if endpoint lines would number more than half the lines with figures.
+/// Whether endpoint lines would number more than half the lines with figures.
 fn has_mostly_single_rows(table: &ReportTable) -> bool {
     let mains: Vec<&TableRow> = table.rows.iter().filter(|row| row.secondary.is_none()).collect();
     let changes = mains.windows(2).filter(|pair| full_name(pair[0]) != full_name(pair[1])).count();
@@ -162,7 +162,7 @@ fn number_columns(table: &ReportTable) -> usize {
     table.rows.iter().map(|row| row.case.to_string().len()).max().unwrap_or(0)
 }
 
-/// Width of all columns except the endpoint, with gaps.
+/// Width of all columns except the endpoint, with the space between them.
 fn used_columns(table: &ReportTable, labels: usize, gap: u16) -> usize {
     let widths = table.columns.iter().enumerate().map(|(index, column)| {
         let cells = table.rows.iter().map(|row| fit_cell(&row.cells[index]).chars().count());
@@ -178,7 +178,7 @@ fn fit_cell(text: &str) -> String {
 /// Title of the label column, and the label of each row.
 type LabelColumn<'a> = (&'a str, &'a dyn Fn(&TableRow) -> String);
 
-/// Names are left-aligned, figures right-aligned, without rules.
+/// Draws the table. Names are left-aligned, figures right-aligned, without rules.
 fn draw_table(
     table: &ReportTable,
     case_numbers: CaseNumbers,

@@ -26,10 +26,10 @@ const MAX_WORST: usize = 10;
 const MAX_ASYMMETRIES: usize = 3;
 const MAX_LOST_HOSTS: usize = 3;
 
-/// More notes would hide the figures.
+/// Maximum number of notes; more would hide the figures.
 const MAX_NOTES: usize = 3;
 
-/// With more cases than this, a page has the details of the worst pairs only.
+/// Maximum number of cases whose details are all on a page; with more, it has those of the worst pairs only.
 const MAX_PAGE_CASES: usize = 600;
 
 /// The answer of a run of a mesh in one sentence.
@@ -190,7 +190,7 @@ fn failure_note(mesh: &MeshResult, pairs: &[PairFigures]) -> Option<String> {
     Some(format!("{} failed: {}: {why}", plural(failed.len(), "pair"), pair_name(mesh, first.pair)))
 }
 
-/// How close the tests came to the least time.
+/// Duration of the tests compared with the least time.
 fn timing(mesh: &MeshResult) -> String {
     let [took, bound] = [mesh.tests_elapsed_ns, mesh.lower_bound_ns].map(|time| time as f64);
     let ratio =
@@ -198,7 +198,7 @@ fn timing(mesh: &MeshResult) -> String {
     format!("The tests took {}{ratio}.", format_nanoseconds(took))
 }
 
-/// What the logs of the servers say.
+/// Sentence about the logs of the servers.
 fn served(mesh: &MeshResult) -> Option<String> {
     let served = mesh.served.as_ref()?;
     let tests = plural(served.throughput_tests as usize, "throughput test");

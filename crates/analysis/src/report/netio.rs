@@ -13,7 +13,7 @@ use linkgauge_model::run::{CaseResult, Run, Warning, WarningCode};
 /// NETIO chooses the unit by the amount in this time, independent of the actual duration.
 const DEFAULT_DURATION_SECONDS: f64 = 6.0;
 
-/// 1.14 does not print smaller amounts in KByte: 100 KByte per second in its 10 s.
+/// Minimum amount, in bytes, that 1.14 prints in KByte: 100 KByte per second in its 10 s.
 const OLD_KBYTE_THRESHOLD_BYTES: f64 = 100.0 * 1024.0 * 10.0;
 
 /// Bytes in one direction and their time.
@@ -24,7 +24,7 @@ struct TransferAmount {
 }
 
 impl TransferAmount {
-    /// By NETIO's count (`tx`, `rx`) if present, else by the receiver's.
+    /// Amount by NETIO's count (`tx`, `rx`) if present, else by the receiver's.
     fn from_case(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> TransferAmount {
         let value_of =
             |what: &str| case.effective.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
@@ -192,7 +192,7 @@ mod tests {
         ");
     }
 
-    /// As in the study of a board.
+    /// Figures as in the study of a board.
     #[test]
     fn old_dialect_prints_bytes_and_time() {
         let count = |bytes: u64, ns: u64| json!({ "dialect": "a", "tx_bytes": bytes, "tx_ns": ns });

@@ -18,11 +18,11 @@ use linkgauge_model::metric::Metric;
 use linkgauge_model::run::{CaseResult, Run};
 use linkgauge_model::verdict::{MatchedCase, RunComparison, SideCase, Verdict, match_cases};
 
-/// Further groups would have no distinct colours and dashes.
+/// Maximum number of groups; further groups would have no distinct colours and dashes.
 pub const MAX_RUN_GROUPS: usize = COLOUR_COUNT;
 /// Maximum number of runs drawn per group. More curves of one colour add nothing.
 const MAX_RUNS_PER_GROUP: usize = 8;
-/// With more cases than this they are folded.
+/// Maximum number of cases that are not folded.
 const MAX_UNFOLDED_CASES: usize = 12;
 /// Maximum width of the name of a set, which may be a list of files.
 const MAX_SET_COLUMNS: usize = 32;
@@ -34,7 +34,7 @@ const MAX_ENDPOINT_COLUMNS: usize = 120;
 pub struct RunGroup<'a> {
     /// Name given by the user.
     pub name: &'a str,
-    /// At least one.
+    /// Runs of the group, at least one.
     pub runs: &'a [Run],
 }
 
@@ -55,9 +55,9 @@ pub fn write_overlay(
 /// A run with its label.
 struct LabelledRun<'a> {
     run: &'a Run,
-    /// `1`, or `A`; `A.2` in a set.
+    /// Short label: `1`, or `A`; `A.2` in a set.
     short: String,
-    /// The same for each run of a group, for the legends: with host and date.
+    /// Label that is the same for each run of a group, for the legends: with host and date.
     label: String,
     colour: usize,
 }

@@ -6,7 +6,7 @@ use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::run::{CaseResult, Run, WarningCode};
 
-/// With fewer kinds of links, the tables of the cases are overview enough.
+/// Minimum number of kinds of links; with fewer, the tables of the cases are overview enough.
 const MIN_KINDS: usize = 3;
 
 /// The tables of more cases do not fit a screen.
@@ -27,7 +27,7 @@ pub(crate) fn page_table(run: &Run) -> Option<Vec<Vec<String>>> {
     (rows.len() > MIN_KINDS).then(|| rows.into_iter().map(|row| row.to_vec()).collect())
 }
 
-/// True for a run whose tables would fill several screens, and whose overview fits one.
+/// Whether the tables of a run would fill several screens, and its overview fits one.
 pub(crate) fn replaces_tables(run: &Run) -> bool {
     run.study.is_none()
         && run.mesh.is_none()
@@ -66,7 +66,7 @@ pub(crate) fn answer(run: &Run) -> String {
     format!("{measured}; {}: {}.", first.name, figures.join(", "))
 }
 
-/// In the order of their first case. Links without results are omitted.
+/// Kinds of links in the order of their first case. Links without results are omitted.
 fn link_kinds(run: &Run) -> Vec<LinkKind> {
     let mut kinds: Vec<LinkKind> = Vec::new();
     for case in run.cases.iter().filter(|case| case.figures.has_measurements()) {
@@ -97,7 +97,7 @@ fn add_case(kind: &mut LinkKind, case: &CaseResult) {
     }
 }
 
-/// `tcp`, `unix dgram`, `serial 9600 bit/s`.
+/// Name of the kind of link: `tcp`, `unix dgram`, `serial 9600 bit/s`.
 fn kind_name(case: &CaseResult) -> String {
     let Ok(endpoint) = case.endpoint.parse::<Endpoint>() else { return printable(&case.endpoint) };
     let mut name = endpoint.scheme().to_owned();

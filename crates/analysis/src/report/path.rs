@@ -10,14 +10,14 @@ use linkgauge_model::run::{
 use linkgauge_model::units::{format_nanoseconds, format_plural};
 use serde_json::Value;
 
-/// Below this agreement of the resamplings a place is uncertain.
+/// Minimum agreement of the resamplings; below it, a place is uncertain.
 const SURE_AGREEMENT: f64 = 0.9;
 
 /// A growth below these, alone and of the whole path, is noise of a queue that varies.
 const NOISE_NS: f64 = 1e6;
 const NOISE_SHARE: f64 = 0.15;
 
-/// From this number of replies on, the 99th percentile is not the slowest one.
+/// Minimum number of replies at which the 99th percentile is not the slowest one.
 const P99_REPLIES: u64 = 100;
 
 /// A hop answers all probes, as far as it is worth a mention.
@@ -57,7 +57,7 @@ pub(crate) fn path_answer(case: &CaseResult, path: &PathResult, target: &str) ->
     [start].into_iter().chain(nothing).chain(findings).collect::<Vec<_>>().join("; ")
 }
 
-/// `loss begins at hop 4 (10.77.4.2, 3.1 %)`.
+/// Text such as `loss begins at hop 4 (10.77.4.2, 3.1 %)`.
 fn loss_finding(case: &CaseResult, path: &PathResult) -> Option<String> {
     let loss = path.loss?;
     let share = format_share(loss.share);
@@ -74,7 +74,7 @@ fn loss_finding(case: &CaseResult, path: &PathResult) -> Option<String> {
     })
 }
 
-/// What the whole path loses, if it loses anything.
+/// Losses of the whole path, in words, if there are any.
 fn loss_at_host(case: &CaseResult) -> String {
     let share = case.figures.loss_share().filter(|share| *share > 0.0);
     share.map_or(String::new(), |share| {
@@ -102,7 +102,7 @@ fn lost_at_end(case: &CaseResult, path: &PathResult) -> Option<String> {
     })
 }
 
-/// `packets above 1400 bytes vanish between hop 2 (10.77.2.2) and hop 3 (10.77.3.2) without a report`.
+/// Text such as `packets above 1400 bytes vanish between hop 2 (10.77.2.2) and hop 3 (10.77.3.2) without a report`.
 fn mtu_text(path: &PathResult, mtu: &PathMtu) -> String {
     let bytes = mtu.bytes;
     if mtu.is_local {
@@ -123,7 +123,7 @@ fn mtu_text(path: &PathResult, mtu: &PathMtu) -> String {
     format!("packets above {bytes} bytes vanish {place} without a report (a black hole)")
 }
 
-/// `hop 2 (10.77.2.2)`.
+/// Name of a hop: `hop 2 (10.77.2.2)`.
 fn hop_name(path: &PathResult, hop: u8) -> String {
     match (hop, hop_address(path, hop)) {
         (0, _) => "this host".to_owned(),
@@ -274,7 +274,7 @@ pub(crate) fn hop_columns(path: &PathResult, name_columns: usize) -> Vec<HopColu
     columns
 }
 
-/// `*` for a hop that never answers; the flows of each branch, if there are several.
+/// Text of a hop: `*` for a hop that never answers; the flows of each branch, if there are several.
 fn host_text(row: &HopRow, name_columns: usize, flows: u32) -> String {
     let Some(host) = row.host.and_then(|index| row.hop.hosts.get(index)) else { return "*".to_owned() };
     let address = host.address.to_string();
@@ -296,7 +296,7 @@ fn host_text(row: &HopRow, name_columns: usize, flows: u32) -> String {
     text
 }
 
-/// `all`, `12 %`, `none`.
+/// Share of answered probes: `all`, `12 %`, `none`.
 fn answered_text(sent: u64, answered: u64) -> String {
     let share = answered as f64 / sent.max(1) as f64;
     match answered {
@@ -308,7 +308,7 @@ fn answered_text(sent: u64, answered: u64) -> String {
 
 /// The lines of the table, header first, in this width.
 pub(crate) fn hop_lines(path: &PathResult, width: usize) -> Vec<String> {
-    /// Names beside addresses are worth it from this width on.
+    /// Minimum width for names beside addresses.
     const LEAST_NAME: usize = 10;
     let line_width =
         |columns: &[HopColumn]| columns.iter().map(column_width).sum::<usize>() + 2 * (columns.len() - 1);

@@ -1,4 +1,4 @@
-//! How reports show each workload: its columns, sentence, figures and charts. One entry per workload that differs from
+//! Presentation of each workload in reports: its columns, sentence, figures and charts. One entry per workload that differs from
 //! plain round trips and plain rates.
 
 use super::column::TableColumn;
@@ -27,9 +27,9 @@ pub enum MainFigure {
 
 /// A row of figures of a case.
 pub struct FigureRow {
-    /// `None`: the main figures of the case.
+    /// Name of the figures; `None`: the main figures of the case.
     pub label: Option<&'static str>,
-    /// One per column of the workload.
+    /// Cells of the row, one per column of the workload.
     pub cells: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub struct FigureRow {
 pub struct Presentation {
     pub workload: &'static str,
     pub main_figure: MainFigure,
-    /// Cases differ in their direction.
+    /// Whether cases differ in their direction.
     pub(crate) has_direction: bool,
     /// Columns after those that describe the case.
     pub columns: &'static [TableColumn],
@@ -45,7 +45,7 @@ pub struct Presentation {
     pub rows: fn(&CaseResult) -> Vec<FigureRow>,
     /// Unit of the number of messages: `requests`. `None`: the number is of no use.
     pub counted: Option<&'static str>,
-    /// What was measured, before the endpoint: `round trip to`.
+    /// Measured quantity, before the endpoint: `round trip to`.
     pub subject: fn(&CaseResult) -> &'static str,
     /// The result in words: `13.6 µs median, 59.5 µs p99; no loss`.
     pub answer: fn(&CaseResult) -> String,
@@ -75,12 +75,12 @@ pub fn presentation(workload: &str) -> &'static Presentation {
     })
 }
 
-/// True if the workload is about round trips, not about a rate.
+/// Whether the workload is about round trips, not about a rate.
 pub(crate) fn is_latency(case: &CaseResult) -> bool {
     presentation(&case.workload).main_figure == MainFigure::RoundTrip
 }
 
-/// True if the workload is about a rate.
+/// Whether the workload is about a rate.
 pub fn measures_rate(workload: &str) -> bool {
     presentation(workload).main_figure == MainFigure::Rate
 }
@@ -141,13 +141,13 @@ fn is_zero_import(case: &CaseResult) -> bool {
     case.is_imported() && [delivery.delivered_bytes, delivery.delivered_reverse_bytes].contains(&Some(0))
 }
 
-/// Why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.
+/// Reason why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.
 pub(crate) fn reason_without_result(case: &CaseResult) -> Option<String> {
     let failure = case.failures.first().filter(|_| !case.has_arrivals())?;
     Some(printable(failure.reason(&case.endpoint).trim_end_matches('.')))
 }
 
-/// True for several cases of throughput that differ only in their direction, each with one.
+/// Whether these are several cases of throughput that differ only in their direction, each with one.
 pub(crate) fn differ_in_direction(cases: &[CaseResult]) -> bool {
     let setup = |case: &CaseResult| {
         let CaseResult { endpoint, protocol, workload, message_bytes, ports, parallel, .. } = case;
@@ -218,7 +218,7 @@ pub(crate) fn run_answer(run: &Run) -> String {
     }
 }
 
-/// `4 throughput cases: 310 Mbit/s to 41.3 Gbit/s`.
+/// Answer such as `4 throughput cases: 310 Mbit/s to 41.3 Gbit/s`.
 fn group_answer(cases: &[CaseResult], workload: &str) -> String {
     let group: Vec<&CaseResult> = cases.iter().filter(|case| case.workload == workload).collect();
     let range = (presentation(workload).range)(&group).unwrap_or_else(|| "nothing was measured".to_owned());

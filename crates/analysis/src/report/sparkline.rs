@@ -92,7 +92,7 @@ pub fn sparkline_glyphs(values: &[f64]) -> String {
     values.iter().map(|value| level(*value)).collect()
 }
 
-/// Round-trip times from minimum to maximum, in equal logarithmic steps. An empty step is a gap.
+/// Round-trip times from minimum to maximum, in equal logarithmic steps. An empty step is left blank.
 fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
     let histogram = decode_figures_histogram(&case.figures)?;
     median_ns(case.figures.times.latency_ns.as_ref())?;
@@ -169,7 +169,7 @@ mod tests {
         2|                █▁▁▁▁▁▁▁▁▁▁▁|
         13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
         ");
-        // Only the fastest case, with extreme values.
+        // A run of only the fastest case, with extreme values.
         run.cases.truncate(1);
         assert!(super::latency_bars(&run.cases).is_none());
         let mut other = run.cases[0].clone();

@@ -26,11 +26,11 @@ use answer::ratio_text;
 use facts::{combined_charts, fact_contexts, fact_lines};
 use remarks::table_remarks;
 
-/// Shown if nothing was measured.
+/// Text that is shown if nothing was measured.
 const NOT_RUN_TEXT: &str = "not run";
-/// Shown if a case lacks the figure, such as a percentile among the lost.
+/// Text that is shown if a case lacks the figure, such as a percentile among the lost.
 const NO_FIGURE_TEXT: &str = "none";
-/// Follows a doubtful figure.
+/// Mark that follows a doubtful figure.
 const FLAW_MARK: &str = "*";
 /// Decimals of a measured figure next to a word.
 const DEFAULT_DECIMALS: usize = 2;
@@ -61,7 +61,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("note", "a remark on the published figure"),
 ];
 
-/// One row per published figure.
+/// Writes one row per published figure.
 pub(crate) fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
     let mut table = ::csv::Writer::from_writer(out);
     csv::write_header(&mut table, COLUMNS.iter().map(|(name, _)| *name))?;
@@ -95,7 +95,7 @@ pub(crate) fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write)
     table.flush()
 }
 
-/// Six decimals: a nanosecond if the unit is milliseconds.
+/// Formats a number with six decimals: a nanosecond if the unit is milliseconds.
 fn format_number(value: Option<f64>) -> String {
     let text = value.map(|value| format!("{value:.6}")).unwrap_or_default();
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -355,7 +355,7 @@ fn format_figure(value: Option<f64>) -> String {
     value.map_or(ABSENT.to_owned(), |value| format_digits(value, 0))
 }
 
-/// Four significant digits, or more if the published figure has more. Integers stay integers.
+/// Formats a value with four significant digits, or more if the published figure has more. Integers stay integers.
 fn format_digits(value: f64, decimals: usize) -> String {
     // A document may contain any value.
     if !value.is_finite() || value.abs() >= 1e15 {

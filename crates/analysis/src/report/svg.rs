@@ -17,7 +17,7 @@ struct Margins {
     left: f64,
 }
 
-/// Further series reuse the colours.
+/// Number of colours; further series reuse them.
 pub(crate) const COLOUR_COUNT: usize = 8;
 
 #[derive(Clone)]
@@ -63,9 +63,9 @@ pub(crate) struct LegendEntry {
     pub(crate) class: String,
     pub name: String,
     pub(crate) line: bool,
-    /// Number of its point shape.
+    /// Number of the point shape of the series.
     pub(crate) mark: Option<usize>,
-    /// `fill` or `line`.
+    /// Style of the mark: `fill` or `line`.
     pub(crate) mark_style: &'static str,
 }
 
@@ -295,16 +295,16 @@ impl Drawing<'_> {
     }
 }
 
-/// In units of the horizontal axis, on which box plots are one apart.
+/// Half of the width of a box, in units of the horizontal axis, on which box plots are one apart.
 const BOX_HALF_WIDTH: f64 = 0.3;
 
-/// One decimal, so that the script can zoom.
+/// Formats a value with one decimal, so that the script can zoom.
 fn digits(value: f64) -> String {
     let text = format!("{value:.1}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// For text and for attributes in double quotes.
+/// Escapes a text for SVG text and for attributes in double quotes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

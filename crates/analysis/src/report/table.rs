@@ -29,7 +29,7 @@ pub(crate) struct TableRow {
     pub(crate) details: String,
     /// Kind of figures, unless they are the case's main figures.
     pub(crate) secondary: Option<&'static str>,
-    /// One per column.
+    /// Cells of the row, one per column.
     pub(crate) cells: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn build_tables(run: &Run) -> Vec<ReportTable> {
     tables
 }
 
-/// Empty if unknown: files of other programs do not always report it.
+/// Formats the message size. Empty if unknown: files of other programs do not always report it.
 fn format_size(case: &CaseResult) -> String {
     if case.message_bytes == 0 { String::new() } else { brief_bytes(case.message_bytes.into()) }
 }

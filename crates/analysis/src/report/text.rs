@@ -24,7 +24,7 @@ use linkgauge_model::units::format_nanoseconds;
 /// Minimum width. A narrower terminal wraps the lines itself.
 const MIN_COLUMNS: usize = 40;
 const INDENT: &str = "  ";
-/// With more cases than this, their charts would hide the table.
+/// Maximum number of cases with charts; with more, the charts would hide the table.
 const MAX_SPARKLINE_CASES: usize = 8;
 
 /// Width of the first column of a case's figures and of the notes.
@@ -191,7 +191,7 @@ impl TextReport {
         }
     }
 
-    /// Failed thresholds one by one, the others as a count.
+    /// Adds failed thresholds one by one, the others as a count.
     fn push_thresholds(&mut self, run: &Run) {
         let (failed, passed) = threshold_results(run);
         if self.options.detail == Detail::Full && passed + failed.len() > 0 {
@@ -288,7 +288,7 @@ impl TextReport {
 /// Warnings of one code.
 struct WarningGroup<'a> {
     warning: &'a Warning,
-    /// Numbers from 1. Empty for warnings of the whole run.
+    /// Numbers of the cases, from 1. Empty for warnings of the whole run.
     cases: Vec<usize>,
     /// The texts differ; `warning` is the first one.
     differ: bool,
@@ -316,7 +316,7 @@ fn group_warnings(run: &Run) -> Vec<WarningGroup<'_>> {
     groups
 }
 
-/// `min 13.90 µs, mean 14.21 µs, sd 1.203 µs`.
+/// Text such as `min 13.90 µs, mean 14.21 µs, sd 1.203 µs`.
 fn details_text(times: &Distribution) -> String {
     let min = format_time_of(times, times.min, format_nanoseconds);
     let (mean, deviation) = (format_mean(times, times.mean, format_nanoseconds), format_deviation(times));

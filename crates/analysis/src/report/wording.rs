@@ -25,12 +25,12 @@ use linkgauge_model::run::{
 use linkgauge_model::units::{self, format_bit_rate, format_bytes, format_count, format_nanoseconds};
 use linkgauge_model::verdict::{Sensitivity, case_sensitivity};
 
-/// How client and server waited; blocking by default.
+/// Wait mode of client and server; blocking by default.
 pub(crate) fn wait_mode(case: &CaseResult) -> WaitMode {
     case.placement.wait.unwrap_or_default()
 }
 
-/// Not measured, or the sample was too small.
+/// Text for a figure that was not measured, or whose sample was too small.
 pub(crate) const ABSENT: &str = "–";
 /// A percentile that falls among the lost requests.
 pub(crate) const LOST_TEXT: &str = "lost";
@@ -40,8 +40,8 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_unprintable(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// True for characters with other effects than display: control characters (C0, C1), line and paragraph separators,
-/// and invisible or direction-changing characters (Unicode category Cf, except the two joiners that scripts need).
+/// Whether a character has other effects than display: control characters (C0, C1), line and paragraph separators, and invisible
+/// or direction-changing characters (Unicode category Cf, except the two joiners that scripts need).
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -50,7 +50,7 @@ pub fn is_unprintable(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// At most `width` characters (3 or more), with the middle omitted: `tcp://very…name:7100`.
+/// Shortens a text to at most `width` characters (3 or more), with the middle omitted: `tcp://very…name:7100`.
 pub fn shorten(text: &str, width: usize) -> String {
     let characters: Vec<char> = text.chars().collect();
     if characters.len() <= width {
@@ -117,7 +117,7 @@ pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// For ASCII terminals. Each character becomes one character, so columns stay aligned.
+/// Converts a text for ASCII terminals. Each character becomes one character, so columns stay aligned.
 pub fn to_ascii(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -200,7 +200,7 @@ pub(crate) fn format_loss(figures: &Figures) -> String {
     figures.loss_share().map_or(ABSENT.to_owned(), format_share)
 }
 
-/// `case 3`, `cases 1–4 and 7`; numbers start at 1.
+/// List of cases such as `case 3`, `cases 1–4 and 7`; numbers start at 1.
 pub(crate) fn format_case_list(cases: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &case in cases {
@@ -249,7 +249,7 @@ pub(crate) fn threshold_results(run: &Run) -> (Vec<String>, usize) {
     (failed.iter().map(describe).collect(), passed.len())
 }
 
-/// `3 cases`, `1 case`.
+/// Formats a count with its word: `3 cases`, `1 case`.
 pub(crate) fn plural(count: usize, word: &str) -> String {
     units::format_plural(count as u64, word)
 }
@@ -300,7 +300,7 @@ pub(crate) fn format_date(run: &Run) -> String {
     run.started.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// `gauge-1 → gauge-2 · 2026-11-20 10:00 UTC`.
+/// Host names and date: `gauge-1 → gauge-2 · 2026-11-20 10:00 UTC`.
 pub(crate) fn host_and_date(run: &Run) -> String {
     match host_names(run) {
         Some(hosts) => format!("{hosts} · {}", format_date(run)),
@@ -382,7 +382,8 @@ pub(crate) fn per_run_text(case: &CaseResult) -> Option<String> {
     (case.repeats.len() > 1 && low <= high).then(|| format!("per run: {} … {}", print(low), print(high)))
 }
 
-/// Why a case has no interval; how small a change a comparison with another run like it would show.
+/// Notes on the reason why a case has no interval, and on the smallest change that a comparison with another run like it would
+/// show.
 pub(crate) fn repetition_notes(case: &CaseResult) -> Vec<String> {
     let reason = case.requested.get(ONE_REPETITION_FACT).and_then(Value::as_str);
     let reason = reason.filter(|_| case.figures.intervals.is_empty()).map(|reason| {
@@ -427,7 +428,7 @@ pub(crate) fn interval_basis(case: &CaseResult) -> String {
     }
 }
 
-/// True for downloads by request and reply, whose round trips are shown beside the rate.
+/// Whether the case is a download by request and reply, whose round trips are shown beside the rate.
 pub(crate) fn is_download(case: &CaseResult) -> bool {
     case.figures.requests.is_some()
 }
@@ -447,7 +448,7 @@ pub(crate) fn brief_time(nanoseconds: f64) -> String {
     three_digits(nanoseconds, format_nanoseconds)
 }
 
-/// How long something took, for a sentence: whole seconds from ten on.
+/// Formats an elapsed time for a sentence: whole seconds from ten on.
 pub(crate) fn brief_elapsed(nanoseconds: u64) -> String {
     const WHOLE_SECONDS_NS: u64 = 10_000_000_000;
     match nanoseconds {
@@ -504,7 +505,7 @@ pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
     if case.ports > 1 {
         target += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
     }
-    // Of responsiveness the plan has the largest number only.
+    // For responsiveness, the plan has the largest number only.
     let used = case.figures.responsiveness.map(|result| result.load_connections as u32);
     let connections = used.unwrap_or(case.parallel);
     if connections > 1 {
@@ -541,9 +542,9 @@ const UNMENTIONED_PROTOCOLS: [&str; 4] = ["linkgauge", "none", "auto", "unknown"
 /// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
 pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
     let runs = case.repeats.len().max(1) as u64;
-    // Of a download, the chunks that arrived: those that its table has.
+    // The number of chunks of a download that arrived: its table has the same.
     let replied = case.figures.requests.map(|requests| requests.round_trips);
-    // Without a separator, at which a line could break.
+    // The number has no separator, at which a line could break.
     let per_run = replied.unwrap_or(case.figures.counts.reference()) / runs;
     let size = brief_bytes(case.message_bytes.into());
     let is_of_received = case.figures.counts.known_sent().is_none();

@@ -11,11 +11,11 @@ use linkgauge_system as system;
 pub use system::set_timer_slack_ns;
 pub(crate) use system::{current_cpu, process_cpu_seconds, thread_cpu_seconds, timer_slack_ns};
 
-/// Why a thread could not be bound to a CPU.
+/// Error of binding a thread to a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// This process may not use the CPU.
+    /// The CPU is not available to this process.
     #[error("pinning to CPU {cpu}: this process may not use it. It may use {allowed}")]
     NoSuchCpu {
         /// The requested CPU.

@@ -70,7 +70,7 @@ pub(crate) fn host_counters() -> Counters {
 /// Time in which a runnable virtual CPU waited for the hypervisor.
 const STEAL_COUNTER: &str = "cpu_steal_ns";
 
-/// The change of each counter. Those that only one reading has, and those that have wrapped, are left out.
+/// The change of each counter. Counters that only one reading has, and counters that have wrapped, are left out.
 pub(crate) fn differences(before: &Counters, after: &Counters) -> Counters {
     let change =
         |(name, count): (&String, &u64)| Some((name.clone(), count.checked_sub(*before.get(name)?)?));
@@ -146,7 +146,7 @@ pub(crate) fn is_known_thread_counter(name: &str) -> bool {
     all.named().contains_key(name)
 }
 
-/// What the scheduler counted for one thread.
+/// Counters of the scheduler for one thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadCounters {
     /// Time on a CPU.

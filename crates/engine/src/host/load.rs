@@ -1,7 +1,7 @@
 //! Other load of this host during a measurement: CPU time of other programs and of other guests, and the time
 //! that runnable threads waited for a CPU.
 //!
-//! Read before and after a measurement, never during it. Times of /proc are in ticks of 10 ms, so short
+//! The counters are read before and after a measurement, never during it. Times of /proc are in ticks of 10 ms, so short
 //! measurements give no shares.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::read;
 use linkgauge_model::run::HostLoad;
 
-/// With fewer ticks of all CPUs together, shares are too coarse.
+/// Number of ticks of all CPUs together below which shares are too coarse.
 const MIN_TICKS: u64 = 20;
 
 /// Maximum number of processes to read.
@@ -86,7 +86,7 @@ impl HostSnapshot {
     }
 }
 
-/// From `/proc/stat`: ticks of all CPUs in total, in programs (user, nice, system), and stolen.
+/// Parses `/proc/stat`: ticks of all CPUs in total, in programs (user, nice, system), and stolen.
 fn parse_ticks(text: &str) -> Option<(u64, u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -95,13 +95,13 @@ fn parse_ticks(text: &str) -> Option<(u64, u64, u64)> {
     Some((fields.iter().sum(), fields[..3].iter().sum(), fields[7]))
 }
 
-/// From `/proc/pressure/cpu`: the microseconds in which some thread waited.
+/// Parses `/proc/pressure/cpu`: the microseconds in which some thread waited.
 fn parse_pressure_us(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
     line.split_whitespace().find_map(|field| field.strip_prefix("total=")?.parse().ok())
 }
 
-/// From `/proc/N/stat`. The name may contain any character, also spaces and brackets.
+/// Parses `/proc/N/stat`. The name of the process may contain any character, also spaces and brackets.
 fn parse_process(text: &str) -> Option<ProcessTime> {
     let (head, rest) = text.rsplit_once(')')?;
     let program = head.split_once('(')?.1.to_owned();

@@ -56,7 +56,7 @@ impl LocalServer {
         threads.collect()
     }
 
-    /// Reads the waits ten times a second from now on, in a thread of its own.
+    /// Reads the waits ten times a second from now on, in a separate thread.
     pub fn watch(&self) -> Option<ServerWatch> {
         let (server, stop) = (self.clone(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();

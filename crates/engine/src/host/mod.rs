@@ -1,7 +1,7 @@
-//! This machine: the facts for every run document, and the checks of its fitness for measuring.
+//! Facts about this machine for every run document, and the checks of its fitness for measuring.
 //!
-//! Links report their own facts. Nothing here changes the machine, except the functions
-//! that are named so: a check names the command that would.
+//! Links report their own facts. Functions here do not change the machine, except those whose names say so: a check names the
+//! command that would.
 //!
 //! A missing or malformed file is never an error. Unavailable facts are omitted.
 

@@ -16,7 +16,7 @@ use super::read;
 use linkgauge_system::{self as system, Blocking};
 use nl80211::{Query, RadioInterface, RadioStation, ReplyKind};
 
-/// The kernel replies at once; the timeout is for a broken driver.
+/// Timeout for a broken driver: the kernel replies at once.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Buffer for the largest packet of the kernel: with a smaller one it would send smaller packets.
@@ -40,7 +40,7 @@ pub fn facts(index: u32) -> Map<String, Value> {
     let saves =
         kernel.query(Query::PowerSave(index)).and_then(|reply| nl80211::parse_power_save(reply.first()?));
     let mut facts = radio_facts(&interface, &stations, saves);
-    // It sends in one of the same bands.
+    // Bluetooth sends in one of the same bands.
     facts.insert(
         "bluetooth_adapter".to_owned(),
         (!read::file_names("/sys/class/bluetooth").is_empty()).into(),

@@ -36,15 +36,15 @@ pub struct PortHardware {
 pub struct PortInfo {
     /// The path, like `/dev/ttyS0`.
     pub device: String,
-    /// What the kernel reports about the hardware.
+    /// Facts of the kernel about the hardware.
     #[serde(flatten)]
     pub hardware: PortHardware,
     /// The kernel writes its own messages to this port.
     pub console: bool,
-    /// The group that may open it.
+    /// The group that may open the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Whether this process may open it.
+    /// Whether this process may open the port.
     pub may_open: bool,
     /// A remedy if not; a console should be left to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,8 +104,8 @@ fn read_hardware_in(entry: &Path) -> PortHardware {
     }
 }
 
-/// Since Linux 6.6 two devices on a separate bus stand between a UART and the device that its driver is bound
-/// to.
+/// Name of the driver of a device. Since Linux 6.6, two devices on a separate bus stand between a UART and the device that its
+/// driver is bound to.
 fn driver_name(device: &Path) -> Option<String> {
     let between = |part: &&Path| read::link_name(part.join("subsystem")).as_deref() == Some("serial-base");
     let device = device.ancestors().find(|part| !between(part))?;

@@ -21,7 +21,7 @@ pub struct Batch {
     pub(crate) ttl: Option<u8>,
     /// Messages with a CE mark, where the link reads marks.
     pub(crate) ce_messages: u64,
-    /// When the device passed the newest of these messages to the kernel, where the link was tuned for stamps.
+    /// Time at which the device passed the newest of these messages to the kernel, where the link was tuned for stamps.
     pub(crate) arrived: Option<Time>,
 }
 
@@ -43,7 +43,7 @@ impl Batch {
         if messages > 1 { slot.saturating_mul(messages).max(MAX_COALESCED_BYTES) } else { slot }
     }
 
-    /// For `messages` messages of at most `slot` bytes.
+    /// Makes a batch for `messages` messages of at most `slot` bytes.
     pub fn new(slot: usize, messages: usize) -> Batch {
         let bytes = Batch::bytes_for(slot, messages);
         Batch {
@@ -55,9 +55,9 @@ impl Batch {
         }
     }
 
-    /// For a part of a stream of at most `slot` bytes, in memory that the thread lends for a receive. Idle streams
-    /// need no memory then, and busy ones use the same, which stays in the caches. The user of the messages gives it
-    /// back with [`Batch::return_memory`].
+    /// Makes a batch for a part of a stream of at most `slot` bytes, in memory that the thread lends for a receive. Idle streams
+    /// then need no memory, and busy streams use the same memory, which stays in the caches. The user of the messages returns the
+    /// memory with [`Batch::return_memory`].
     pub fn lent(slot: usize) -> Batch {
         Batch { slot_bytes: slot, is_lent: true, ..Batch::default() }
     }
@@ -83,7 +83,7 @@ impl Batch {
         }
     }
 
-    /// For one message with the TTL (hop limit) on arrival.
+    /// Makes a batch for one message with the TTL (hop limit) on arrival.
     pub(crate) fn with_ttl(slot: usize) -> Batch {
         Batch { wants_ttl: true, ..Batch::new(slot, 1) }
     }
@@ -98,7 +98,7 @@ impl Batch {
         self.ce_messages
     }
 
-    /// When the device passed the newest of these messages to the kernel, where the kernel stamped it.
+    /// Time at which the device passed the newest of these messages to the kernel, where the kernel stamped it.
     pub(crate) fn arrived(&self) -> Option<Time> {
         self.arrived
     }
@@ -149,7 +149,7 @@ impl Batch {
     }
 }
 
-/// Where messages begin, and their lengths. Streams have only one, and take no memory for more.
+/// Start and length of each message. A stream has only one entry, and takes no memory for more.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     first: Option<(u32, u32)>,
@@ -183,7 +183,7 @@ impl Spans {
 }
 
 thread_local! {
-    /// What the batches of a thread borrow.
+    /// Memory that the batches of a thread borrow.
     static THREAD_MEMORY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

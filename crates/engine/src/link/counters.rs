@@ -1,4 +1,4 @@
-//! What the system counts for the socket or the port of a link, read through a descriptor of its own, so that one thread
+//! Counters of the system for the socket or the port of a link, read through a separate descriptor, so that one thread
 //! reads while another measures.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl LinkReading {
         }
     }
 
-    /// What only grows while the link is open: name and value.
+    /// Counters that only grow while the link is open: name and value.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let drops = self.memory.map(|memory| (DROPS_NAME, u64::from(memory[MEMORY_DROPS])));
         self.tcp.iter().flat_map(TcpInfo::counters).chain(drops)
@@ -74,7 +74,7 @@ impl LinkReading {
         })
     }
 
-    /// What rises and falls: name and value.
+    /// Gauges, which rise and fall: name and value.
     pub fn gauges(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let memory = self
             .memory

@@ -17,11 +17,9 @@ use super::time_of_day::TimeOfDay;
 use super::unsent::SilentAttempt;
 use super::{
     Caps, Fault, Framing, Hosts, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources,
-    Transport, remote_address,
+    Transport, Transports, mem, own_interfaces, remote_address,
 };
 use crate::host::free_open_files;
-use crate::registry::Registry;
-use crate::transport::{internet, mem};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
@@ -33,15 +31,17 @@ pub(crate) use greeted::GreetedLink;
 /// Opens links and listeners. Protocols get it together with an endpoint.
 #[derive(Debug, Clone)]
 pub struct Dialer {
-    /// What it can open, and the protocols and workloads of those who use it.
-    pub registry: &'static Registry,
+    /// The transports that the dialer can open.
+    pub transports: Transports,
+    /// Ports of servers above the well-known ones: a datagram from there may be a reply.
+    pub server_ports: Arc<[u16]>,
     /// The clock that links and parties use.
     pub clock: Clock,
     /// The servers of `mem://` endpoints.
     pub memory_network: mem::MemNetwork,
-    /// What the links of this process share, as a LINX node.
+    /// Resources that the links of this process share, such as a LINX node.
     pub shared_resources: SharedResources,
-    /// Where links with one user at a time stay open between their users. `None`: each link closes when it is dropped.
+    /// Store of open links that have one user at a time, for their next users. `None`: each link closes when it is dropped.
     pub kept_links: Option<KeptLinks>,
     /// Whether links block or busy-poll, until a party tunes them.
     pub wait: WaitMode,
@@ -56,11 +56,11 @@ pub struct Dialer {
     pub default_port: Option<u16>,
     /// Whether listeners on all IPv6 addresses leave those of IPv4 to others. By default the system decides.
     pub is_v6_only: bool,
-    /// Whether this thread may block, so that opening a link needs no thread of its own.
+    /// Whether this thread may block, so that opening a link needs no separate thread.
     pub may_block: bool,
-    /// What this host states about its time of day. `None`: it is read when it is needed.
+    /// Time of day of this host. `None`: it is read when it is needed.
     pub time_of_day: Option<TimeOfDay>,
-    /// Set by a signal: a run ends with its data so far, and opening ends with [`Fault::Interrupted`].
+    /// Flag that a signal sets: a run ends with its data so far, and opening ends with [`Fault::Interrupted`].
     pub cancel: Arc<AtomicBool>,
 }
 
@@ -68,10 +68,12 @@ pub struct Dialer {
 pub type OpenResult = Result<Box<dyn Link>, LinkError>;
 
 impl Dialer {
-    /// See [`Registry::dialer`].
-    pub(crate) fn new(registry: &'static Registry, clock: Clock) -> Dialer {
+    /// A dialer for these transports that blocks, with a timeout of 1 s and without default port. `server_ports` are those of
+    /// the protocols that servers here may speak.
+    pub fn new(transports: Transports, server_ports: &[u16], clock: Clock) -> Dialer {
         Dialer {
-            registry,
+            transports,
+            server_ports: server_ports.into(),
             memory_network: mem::MemNetwork::new(clock.clone()),
             shared_resources: SharedResources::default(),
             kept_links: None,
@@ -119,7 +121,7 @@ impl Dialer {
     /// Fails if the endpoint is invalid, if the link cannot be opened within the timeout, or after an interrupt.
     pub fn open(&self, endpoint: &Endpoint) -> OpenResult {
         let has_one_user =
-            |_: &&KeptLinks| self.registry.caps(endpoint).is_ok_and(|caps| !caps.can_open_parallel);
+            |_: &&KeptLinks| self.transports.caps(endpoint).is_ok_and(|caps| !caps.can_open_parallel);
         let Some(kept) = self.kept_links.as_ref().filter(has_one_user) else {
             return self.open_new(endpoint);
         };
@@ -169,11 +171,11 @@ impl Dialer {
         }
     }
 
-    /// The same, also for a few links: for handshakes, each of which takes round trips.
+    /// `open_many` with several threads for a few links, too: for handshakes, each of which takes round trips.
     ///
     /// # Errors
     ///
-    /// As [`Dialer::open_many`].
+    /// Same errors as [`Dialer::open_many`].
     pub(super) fn open_together<T, E>(
         &self,
         endpoint: &Endpoint,
@@ -233,7 +235,7 @@ impl Dialer {
         Ok(links.into_iter().flatten().collect())
     }
 
-    /// Starts to open a link in a thread of its own.
+    /// Starts to open a link in a separate thread.
     ///
     /// # Errors
     ///
@@ -255,7 +257,7 @@ impl Dialer {
         let has_address = endpoint.host_port().is_ok_and(|(host, _)| host.parse::<IpAddr>().is_ok());
         has_address
             && matches!(self.clock, Clock::System)
-            && self.registry.transport(endpoint).is_ok_and(|transport| transport.begin_open.is_some())
+            && self.transports.find(endpoint).is_ok_and(|transport| transport.begin_open.is_some())
     }
 
     /// The endpoint with the address of an open link, if links can be begun then: resolving a name blocks.
@@ -297,8 +299,8 @@ impl Dialer {
         }
     }
 
-    /// Why nothing arrives from the host of an endpoint without connections: a report about a packet, which may come late, or
-    /// [`silent_fault`]. `None` if the host is this one, or is reached.
+    /// Reason why nothing arrives from the host of an endpoint without connections: a report about a packet, which may come late,
+    /// or [`silent_fault`]. `None` if the host is this one, or is reached.
     pub(crate) fn diagnose_silence(&self, endpoint: &Endpoint) -> Option<Fault> {
         if !self.can_be_silent(endpoint) {
             return None;
@@ -313,7 +315,7 @@ impl Dialer {
         }
     }
 
-    /// The same, of a link whose packets had no reply.
+    /// Reason why the packets of this link have no reply. Waits for a report about them; see [`Dialer::diagnose_silence`].
     pub(crate) fn await_report(&self, endpoint: &Endpoint, link: &mut dyn Link) -> Option<Fault> {
         if !self.can_be_silent(endpoint) {
             return None;
@@ -328,8 +330,8 @@ impl Dialer {
     /// Whether the endpoint is one of datagrams to another host.
     pub(crate) fn can_be_silent(&self, endpoint: &Endpoint) -> bool {
         let is_datagram = |caps: Caps| !caps.is_reliable && caps.framing == Framing::Message;
-        self.registry.transport(endpoint).is_ok_and(internet::is_internet)
-            && self.registry.caps(endpoint).is_ok_and(is_datagram)
+        self.transports.find(endpoint).is_ok_and(|transport| transport.resolve.is_some())
+            && self.transports.caps(endpoint).is_ok_and(is_datagram)
             && !self.is_local(endpoint)
     }
 
@@ -356,7 +358,9 @@ impl Dialer {
 
     /// Whether the endpoint is known to be an address of this host.
     pub fn is_local(&self, endpoint: &Endpoint) -> bool {
-        internet::is_local(endpoint, &self.open_context())
+        let resolve = self.transports.find(endpoint).ok().and_then(|transport| transport.resolve);
+        let found = resolve.and_then(|resolve| resolve(endpoint, &self.open_context()).ok());
+        found.is_some_and(|found| found.iter().all(|address| own_interfaces::is_own(address.ip())))
     }
 
     /// Opens a listener.
@@ -380,7 +384,7 @@ impl Dialer {
         act: impl FnOnce(&'static Transport) -> Result<T, Fault>,
     ) -> Result<T, LinkError> {
         let act = || {
-            let transport = self.registry.transport(endpoint)?;
+            let transport = self.transports.find(endpoint)?;
             transport.caps(endpoint)?;
             act(transport).map_err(|fault| match (fault, (transport.available)()) {
                 // The error does not concern the transport, whatever error a trial socket returns now.
@@ -400,7 +404,7 @@ impl Dialer {
 /// Data of a packet that is sent only for the reports about it.
 const TRIAL: &[u8] = &[0; 16];
 
-/// Fewer links than this are opened one after another.
+/// Number of links below which they are opened one after another.
 const MIN_OPENED_TOGETHER: usize = 16;
 
 /// Files that a measurement needs besides its links.
@@ -468,6 +472,7 @@ mod tests {
 
     use super::*;
     use crate::link::fault::RAISE_FILE_LIMIT_HINT;
+    use crate::protocol::Registry;
 
     #[test]
     fn an_interrupt_ends_opening() {
@@ -497,7 +502,7 @@ mod tests {
     #[test]
     fn too_many_open_files_have_one_remedy_on_every_transport() {
         let dialer = Registry::standard().dialer(Clock::System);
-        for transport in dialer.registry.transports {
+        for transport in dialer.transports.0 {
             let endpoint = transport.example.parse().unwrap();
             let full =
                 |_| Err::<(), _>(Fault::system("open a socket")(linkgauge_system::Errno::MFILE.into()));

@@ -14,13 +14,13 @@ use linkgauge_system::Errno;
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// Nothing arrived, or nothing could be sent, within the timeout.
+    /// Timeout in which nothing arrived, or nothing could be sent.
     #[error("no reply in time")]
     TimedOut,
-    /// As [`Fault::TimedOut`], after something had moved.
+    /// Timeout as in [`Fault::TimedOut`], after some data had moved.
     #[error("nothing has moved for {}", format_period(*.0))]
     Stalled(Duration),
-    /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
+    /// Timeout as in [`Fault::TimedOut`], on a line to a device or back to its own port.
     #[error("the line is silent")]
     SilentLine,
     /// The remote has closed the link.
@@ -60,16 +60,16 @@ pub enum Fault {
     /// A name, an address, a device or a service does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// This user may not perform the operation.
+    /// The user may not perform the operation.
     #[error("{0}")]
     NotPermitted(String),
-    /// Another program uses the device or the number.
+    /// The device or the number is in use by another program.
     #[error("{0}")]
     InUse(String),
     /// A host or a router on the way reports that the remote cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// As [`Fault::TimedOut`]; the text says which reply did not arrive.
+    /// Timeout as in [`Fault::TimedOut`]; the text says which reply did not arrive.
     #[error("{0}")]
     NoReply(String),
     /// The remote refused the request.
@@ -96,7 +96,7 @@ impl From<EndpointError> for Fault {
 }
 
 impl Fault {
-    /// What a server's log reports about a client whose link ended with this fault. `None` if the client only left.
+    /// Text for the log of a server about a client whose link ended with this fault. `None` if the client only left.
     pub(crate) fn client_complaint(&self) -> Option<&str> {
         match self {
             Fault::LimitReached(what)
@@ -119,7 +119,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// Nothing has moved for this time, and at least for the timeout; in tenths of a second, as it is printed.
+    /// The fault of a link without progress for this time, and at least for the timeout; in tenths of a second, as printed.
     pub(crate) fn stalled(silence: Duration, timeout: Duration) -> Fault {
         let tenths = u32::try_from(silence.as_millis() / 100).unwrap_or(u32::MAX);
         Fault::Stalled((Duration::from_millis(100) * tenths).max(timeout))
@@ -164,7 +164,7 @@ impl From<LinkError> for Failure {
 pub struct LinkError {
     /// The endpoint, as typed.
     pub endpoint: Box<str>,
-    /// What failed.
+    /// The fault.
     pub fault: Fault,
     /// The server to start where nothing listens.
     server: ServerHint,
@@ -177,7 +177,7 @@ pub(crate) struct ServerHint {
     pub(crate) protocol: Option<&'static str>,
     /// The port of an endpoint without one; `None`: [`DEFAULT_PORT`].
     pub(crate) default_port: Option<u16>,
-    /// No command of ours starts it: it is another program or a device.
+    /// Whether another program or a device is the server, so no command of linkgauge starts it.
     pub(crate) is_foreign: bool,
     /// The command of the original program, for links with this framing.
     pub(crate) original: Option<(OriginalServer, Framing)>,
@@ -216,7 +216,7 @@ pub(crate) const VANISHED: &str = "the remote stopped replying during the run";
 
 /// A host that does not answer, in words.
 const SILENT: &str = "no reply";
-/// What to try then.
+/// Remedy for a host that does not answer.
 pub(crate) const SILENT_REMEDY: &str = ": the host is down, or a firewall drops the packets. Check the address, the cable, firewalls and --timeout";
 
 /// A system without a route to the host, in words.
@@ -227,7 +227,7 @@ const NO_ROUTE_REMEDY: &str = ": check the address; 'ip route' lists the network
 pub const CHECK_LINE_HINT: &str =
     ": check the loopback plug or the device, rate, flow control, and --timeout";
 
-/// What the system refused: the usual faults of networks in words, without the operation and the number of the error.
+/// Describes a refusal by the system: the usual faults of networks in words, without the operation and the number of the error.
 pub fn describe_refusal(operation: &str, source: &io::Error) -> String {
     let reason = match source.kind() {
         _ if operation == VANISHED => VANISHED,
@@ -261,7 +261,7 @@ fn remedy(endpoint: &str, fault: &Fault, server: &ServerHint) -> String {
     remedy.to_owned()
 }
 
-/// With a command that serves the endpoint. Without an address, a server listens on its own host only.
+/// Hint with a command that serves the endpoint. Without an address, a server listens on its own host only.
 fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
     let Ok(endpoint) = endpoint.parse::<Endpoint>() else { return String::new() };
     let scheme = endpoint.scheme();
@@ -291,7 +291,7 @@ fn start_server_hint(endpoint: &str, server: &ServerHint) -> String {
     format!(": no server listens on {which}. Start one there{like}, or name another port")
 }
 
-/// What to try after an error of the system, as the end of a message.
+/// Remedy for an error of the system, as the end of a message.
 pub fn system_remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::ConnectionRefused => {

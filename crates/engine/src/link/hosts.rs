@@ -13,15 +13,15 @@ use linkgauge_model::clock::Time;
 #[derive(Debug, Clone, Default)]
 pub struct Hosts(Arc<Mutex<BTreeMap<String, KnownAddresses>>>);
 
-/// What is known of a name.
+/// Known addresses of a name.
 #[derive(Debug, Default)]
 struct KnownAddresses {
-    /// Instead of those of the resolver; empty: those of the resolver.
+    /// Addresses in place of those of the resolver; empty: the addresses of the resolver.
     addresses: Vec<IpAddr>,
     answered: Option<(IpAddr, Time)>,
 }
 
-/// An answer that is older counts no more: the names and routes of a network change.
+/// Time after which an answer no longer counts: the names and routes of a network change.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
 impl Hosts {

@@ -12,10 +12,10 @@ use super::{Fault, Link, LinkStatus};
 use crate::link::delegate::delegate_link;
 use linkgauge_model::endpoint::Endpoint;
 
-/// Late replies to the party before are discarded until the link is silent for this time, or four characters of its line.
+/// Time of silence, or four characters of the line, until which late replies to the party before are discarded.
 const MIN_SILENCE: Duration = Duration::from_millis(5);
 
-/// A device that never stops sending is not silent: this many reads discard what was waiting.
+/// Maximum number of reads that discard waiting data: a device that never stops sending is not silent.
 const MAX_DISCARDING_READS: u32 = 100;
 
 /// Open links without a user, by the device or address.
@@ -24,7 +24,7 @@ pub struct KeptLinks(Arc<Mutex<BTreeMap<String, IdleLink>>>);
 
 /// An open link without a user.
 struct IdleLink {
-    /// With its options.
+    /// The endpoint with its options.
     endpoint: Endpoint,
     link: Box<dyn Link>,
 }
@@ -61,7 +61,7 @@ impl fmt::Debug for KeptLinks {
     }
 }
 
-/// Discards what has arrived since the last user. False if the link is no longer usable.
+/// Discards what has arrived since the last user. Returns whether the link is still usable.
 fn discard_input(link: &mut dyn Link) -> bool {
     let character = link.caps().link_rate.map_or(Duration::ZERO, |rate| rate.transmission_time(1));
     let mut late = [0; 4096];

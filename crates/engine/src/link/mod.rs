@@ -1,8 +1,10 @@
-//! Links: what every way to reach a server or device has in common.
+//! Links: the common interface of all ways to reach a server or device.
 //!
-//! A link moves bytes or messages and reports its capabilities ([`Caps`]) and its effective settings ([`Facts`]). A
-//! [`Transport`] opens links of one kind; [`transport`](crate::transport) has them all. A link does not interpret the bytes, and code above never asks for the type of the link.
+//! A link moves bytes or messages and reports its capabilities ([`Caps`]) and its effective settings ([`Facts`]). A [`Transport`]
+//! opens links of one kind; [`transport`](crate::transport) has them all. A link does not interpret the bytes, and code above
+//! never asks for the type of the link.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,12 +30,12 @@ pub(crate) use socket_settings::keep_alive;
 pub(crate) mod batch;
 pub(crate) mod counters;
 pub(crate) mod delegate;
-pub mod device_settings;
 pub(crate) mod dialer;
 pub(crate) mod fault;
 mod hosts;
 mod kept;
 pub mod marks;
+pub(crate) mod mem;
 mod open_context;
 pub(crate) mod own_interfaces;
 pub mod party;
@@ -64,7 +66,7 @@ pub(crate) use linkgauge_system::{BorrowedHandle, prefetch};
 pub struct Transport {
     /// The scheme of its URLs.
     pub scheme: &'static str,
-    /// One line for help and documents.
+    /// Summary in one line, for help and documents.
     pub summary: &'static str,
     /// An endpoint for help and documents.
     pub example: &'static str,
@@ -77,6 +79,8 @@ pub struct Transport {
     pub available: fn() -> Result<(), Limitation>,
     /// Limits the reach of an available transport, for example to this host.
     pub limitation: fn() -> Option<Limitation>,
+    /// Addresses of an endpoint, where endpoints are hosts on the Internet.
+    pub(crate) resolve: Option<ResolveFn>,
     /// Opens a link. The dialer calls it in a thread that may block.
     pub open: OpenFn<dyn Link>,
     /// Begins to open a link and does not wait: [`Link::reopen`] continues, and its descriptor is writable when opening has
@@ -88,6 +92,42 @@ pub struct Transport {
     /// empty directory. Empty if listening is impossible; the lab has stand-ins for those.
     pub loopback_urls: fn(directory: &str) -> Vec<String>,
 }
+
+/// The transports that links are opened with.
+#[derive(Clone, Copy)]
+pub struct Transports(pub &'static [Transport]);
+
+impl Transports {
+    /// The transport of an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no transport has the scheme.
+    pub fn find(self, endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
+        self.0.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| {
+            let known: Vec<&str> = self.0.iter().map(|transport| transport.scheme).collect();
+            Fault::Invalid(format!("unknown scheme '{}' (known: {})", endpoint.scheme(), known.join(", ")))
+        })
+    }
+
+    /// The capabilities of links to this endpoint, as far as the endpoint shows them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the transport does not support a part of the endpoint.
+    pub fn caps(self, endpoint: &Endpoint) -> Result<Caps, Fault> {
+        Ok(self.find(endpoint)?.caps(endpoint)?)
+    }
+}
+
+impl fmt::Debug for Transports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transports")
+    }
+}
+
+/// Resolves the addresses of an endpoint.
+pub(crate) type ResolveFn = fn(&Endpoint, &OpenContext) -> Result<Vec<SocketAddr>, Fault>;
 
 /// Opens an endpoint as a link or a listener.
 pub type OpenFn<T> = fn(&Endpoint, &OpenContext) -> Result<Box<T>, Fault>;
@@ -110,18 +150,18 @@ impl Transport {
     }
 }
 
-/// Why a transport cannot be used on this host, or only within it, and the remedy.
+/// Reason why a transport cannot be used on this host, or only within it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limitation {
-    /// Why the transport cannot be used, or how far it reaches.
+    /// Reason why the transport cannot be used, or the limit of its reach.
     pub reason: String,
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub remedy: String,
 }
 
 impl Limitation {
-    /// From the error of a trial socket. It concerns the transport only while other sockets can
-    /// be opened.
+    /// Makes a limitation from the error of a trial socket. The error concerns the transport only while other sockets can be
+    /// opened.
     pub(crate) fn from_socket_error(
         error: &io::Error,
         reason: impl Into<String>,
@@ -144,7 +184,7 @@ pub struct Caps {
     pub framing: Framing,
     /// Maximum message size in bytes; `None` on streams.
     pub max_message_bytes: Option<usize>,
-    /// No loss, duplication or reordering while the link is up.
+    /// Whether messages are not lost, duplicated or reordered while the link is up.
     pub is_reliable: bool,
     /// The remote sees that the local end has finished, and continues until it has finished as well.
     /// Elsewhere the end of a flow must be sent as a message. A device on a serial line gets no such message:
@@ -161,9 +201,9 @@ pub struct Caps {
     pub link_rate: Option<LinkRate>,
     /// Time that opening may take normally. It is the default timeout.
     pub open_timeout: Duration,
-    /// Where sending at full speed needs no explicit request.
+    /// Destinations to which sending at full speed needs no explicit request.
     pub unpaced_scope: UnpacedScope,
-    /// What [`Link::descriptor`] is. Without one, each flow on such links has a thread of its own.
+    /// Kind of [`Link::descriptor`]. Without a descriptor, each flow on such links has a separate thread.
     pub descriptor: LinkDescriptor,
     /// A receive that gets less of a stream than it has room for has emptied it, and a send that takes less than it is offered has
     /// filled it: TCP. So a shared thread need not try again.
@@ -172,10 +212,10 @@ pub struct Caps {
     pub has_kernel_stamps: bool,
 }
 
-/// What the descriptor of a link is.
+/// Kind of the descriptor of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkDescriptor {
-    /// There is none.
+    /// The link has no descriptor.
     None,
     /// Shows when the link may be ready. Other messages may arrive there as well, and it has no settings or counters of
     /// the link.
@@ -193,15 +233,15 @@ impl LinkDescriptor {
     }
 }
 
-/// Where sending without pacing disturbs no other traffic.
+/// Destinations to which sending without pacing disturbs no other traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnpacedScope {
-    /// Everywhere: the link slows its sender down, or carries no other traffic.
+    /// All destinations: the link slows its sender down, or carries no other traffic.
     Anywhere,
-    /// Within this host: datagrams without congestion control.
+    /// Destinations on this host: datagrams without congestion control.
     OnThisHost,
-    /// Nowhere: as above, and hosts send unsolicited replies. This includes requests that wait for their
-    /// replies.
+    /// No destination: datagrams without congestion control, and hosts send unsolicited replies. This includes requests that wait
+    /// for their replies.
     Nowhere,
 }
 
@@ -238,7 +278,7 @@ pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedHandle<'_>> {
     }
 }
 
-/// How long the remote system has acknowledged nothing of what it still has to (TCP); `None` if nothing is missing.
+/// Time for which the remote system has acknowledged none of the data in flight (TCP); `None` if nothing is missing.
 pub(crate) fn unacknowledged_time(link: &dyn Link) -> Option<Duration> {
     let is_waiting = link.status().unacknowledged_bytes.is_some_and(|bytes| bytes > 0);
     let info = linkgauge_system::tcp_info(own_socket(link).filter(|_| is_waiting)?)?;
@@ -460,7 +500,7 @@ pub enum Admission {
     Open,
     /// Drops the message and stores nothing: it is refused.
     Drop,
-    /// The same for a message that is valid and needs no reply.
+    /// Drops the message and stores nothing: it is valid and needs no reply.
     Ignore,
 }
 
@@ -506,7 +546,7 @@ pub trait Listener: Send {
         None
     }
 
-    /// Each message that begins with these bytes opens a link of its own, where a sender can have several.
+    /// Opens a separate link for each message that begins with these bytes, where a sender can have several links.
     fn set_opening_prefix(&mut self, bytes: &'static [u8]) {
         let _ = bytes;
     }

@@ -1,9 +1,9 @@
-//! What a transport gets besides the endpoint.
+//! Context that a transport gets besides the endpoint.
 
 use std::time::Duration;
 
+use super::mem::MemNetwork;
 use super::{Hosts, SharedResources};
-use crate::transport::mem::MemNetwork;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::plan::WaitMode;
 
@@ -14,7 +14,7 @@ pub struct OpenContext {
     pub clock: Clock,
     /// The servers that live in this process.
     pub memory_network: MemNetwork,
-    /// What the links of this process share, as a LINX node.
+    /// Resources that the links of this process share, such as a LINX node.
     pub(crate) shared_resources: SharedResources,
     /// The addresses of names, and which of them has answered.
     pub(crate) hosts: Hosts,
@@ -26,6 +26,6 @@ pub struct OpenContext {
     pub wait: WaitMode,
     /// Whether a listener on all IPv6 addresses leaves those of IPv4 to another listener.
     pub(crate) is_v6_only: bool,
-    /// Used if the endpoint names no port.
+    /// Port of endpoints that name none.
     pub(crate) default_port: Option<u16>,
 }

@@ -13,21 +13,26 @@ use crate::host::interfaces;
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_system as system;
 
-/// Older readings are not used.
+/// Maximum age of readings that are used.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The latest readings.
 struct InterfaceReadings {
-    /// When the addresses were read; the facts are not older.
+    /// Time at which the addresses were read; the facts are not older.
     read_at: Option<Time>,
     /// Interfaces and their addresses.
     addresses: Vec<(String, IpAddr)>,
-    /// By interface.
+    /// Facts by the name of the interface.
     facts: BTreeMap<String, Facts>,
 }
 
 static READINGS: Mutex<InterfaceReadings> =
     Mutex::new(InterfaceReadings { read_at: None, addresses: Vec::new(), facts: BTreeMap::new() });
+
+/// Whether an address belongs to this host.
+pub(crate) fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || system::interface_addresses().iter().any(|(_, own)| *own == address)
+}
 
 /// The facts of the interface through which this host reaches `remote` from its address `local`, with its offloads; at most a second
 /// old. It is read through any socket.

@@ -17,29 +17,29 @@ use linkgauge_model::traffic::{SocketSettings, WaitMode};
 
 /// The next step of a party.
 pub enum Step<'a> {
-    /// Send these bytes: messages of `message` bytes back to back, or part of a stream.
+    /// Sends these bytes: messages of `message` bytes back to back, or part of a stream.
     Send {
         /// The payload.
         bytes: &'a [u8],
         /// The size of each message but the last, in bytes.
         message: usize,
     },
-    /// Receive into `into`, until `until` at the latest.
+    /// Receives into `into`, until `until` at the latest.
     Receive {
-        /// Where the messages go.
+        /// Destination of the messages.
         into: &'a mut Batch,
         /// The latest time.
         until: Time,
     },
-    /// Sleep until then. If that has passed, only read the clock again.
+    /// Sleeps until then. If that time has passed, only reads the clock again.
     Sleep(Time),
-    /// Set up link and thread for the following steps; the first step of most parties.
+    /// Sets up link and thread for the following steps; the first step of most parties.
     Tune(Tuning),
-    /// Send nothing more, but continue.
+    /// Sends nothing more, but continues.
     FinishSending,
-    /// Read the kernel's stamps of sent messages; see [`Link::read_send_stamps`].
+    /// Reads the kernel's stamps of sent messages; see [`Link::read_send_stamps`].
     ReadStamps(&'a mut SendStamps),
-    /// Open a broken link again; see [`Link::reopen`].
+    /// Opens a broken link again; see [`Link::reopen`].
     Reopen,
     /// The party is complete.
     Done,
@@ -54,17 +54,17 @@ pub struct Tuning {
     pub wait: WaitMode,
     /// The CPU to run on; `None` leaves the choice to the system.
     pub cpu: Option<u32>,
-    /// Each operation sends many messages of this size; `None`: one message at a time.
+    /// Size of the many messages that each operation sends, in bytes; `None`: one message at a time.
     pub batch_message_bytes: Option<u32>,
     /// Options of the link's socket.
     pub socket: SocketSettings,
     /// Flows of the same measurement, which a server runs alike; 0 counts as one.
     pub flows: u32,
-    /// The kernel stamps messages, where the link supports it.
+    /// Whether the kernel stamps messages, where the link supports it.
     pub stamps: bool,
 }
 
-/// One end of a link.
+/// A party: one end of a link.
 pub trait Party: Send {
     /// The next action. `now` is the time of the last outcome.
     fn next_step(&mut self, now: Time) -> Step<'_>;
@@ -80,7 +80,7 @@ pub trait Party: Send {
     /// The batch of the last [`Step::Receive`] holds messages; `now` is the time just after the call.
     fn on_received(&mut self, now: Time);
 
-    /// Nothing arrived until the instant given with [`Step::Receive`].
+    /// Reports that nothing arrived until the instant given with [`Step::Receive`].
     fn on_timeout(&mut self, now: Time);
 
     /// The link takes none of the offered bytes. `unacknowledged` is the number of bytes sent but not yet
@@ -105,7 +105,7 @@ pub trait Party: Send {
         outcome
     }
 
-    /// How far this server party trusts its client.
+    /// Trust of this server party in its client.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Unverified
     }
@@ -139,53 +139,53 @@ pub trait Party: Send {
     /// Asks the CPU to load what the next steps use besides the party itself. Of thousands of parties none stays in the caches.
     fn prefetch_parts(&self) {}
 
-    /// What [`Party::on_ended`] uses. Reading the counters of a link takes some system calls, which a thread with thousands
-    /// of parties leaves out.
+    /// Detail of the cost for [`Party::on_ended`]. Reading the counters of a link takes some system calls, which a thread with
+    /// thousands of parties leaves out.
     fn cost_detail(&self) -> CostDetail {
         CostDetail::Status
     }
 
-    /// The party gets no more calls. `cost` holds the CPU time of its thread and the drops of its socket.
+    /// Informs the party that it gets no more calls. `cost` holds the CPU time of its thread and the drops of its socket.
     fn on_ended(&mut self, _cost: PartyCost) {}
 }
 
-/// What a [`PartyCost`] holds.
+/// Content of a [`PartyCost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostDetail {
     /// The time of the thread.
     Thread,
-    /// Also the counts of [`Link::status`].
+    /// The times and the counts of [`LinkStatus`].
     Status,
-    /// Also a reading of the link's counters.
+    /// The times, the counts and a reading of the link's counters.
     Counters,
 }
 
-/// How far a server trusts a client. The limits of a server depend on it.
+/// Trust of a server in a client. The limits of a server depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientTrust {
-    /// Has not completed the handshake of the protocol. It is dropped first when the server needs room.
+    /// Client that has not completed the handshake of the protocol. It is dropped first when the server needs room.
     Unidentified,
-    /// On links without connections it receives no more bytes than it has sent.
+    /// Client that, on links without connections, receives no more bytes than it has sent.
     #[default]
     Unverified,
-    /// Has replied to a message that only the owner of its address could receive, so it may receive more.
+    /// Client that has replied to a message that only the owner of its address could receive, so it may receive more.
     AddressVerified,
-    /// The party itself, or a connection beside this one, limits its silence and its duration.
+    /// Client whose silence and duration the party itself, or a connection beside this one, limits.
     Exempt,
 }
 
-/// Why a server ends a link that its client would go on with.
+/// Reason of a server for ending a link that its client would continue to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// Nothing was transferred for longer than the idle limit.
+    /// The link was idle for longer than the limit.
     Idle,
     /// The link was in use for longer than the limit.
     TooLong,
     /// A message was longer than the limit.
     MessageTooLong,
-    /// More would go out than has come in.
+    /// The server would send more bytes than it has received.
     Amplification,
-    /// Another takes its place.
+    /// The server needs the place of this connection for another one.
     Evicted,
 }
 
@@ -204,7 +204,7 @@ impl StopReason {
     }
 }
 
-/// What running a party cost.
+/// Cost of running a party.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PartyCost {
     /// CPU time of its work.
@@ -213,7 +213,7 @@ pub struct PartyCost {
     pub(crate) busy_poll_seconds: f64,
     /// The CPU on which its thread ran at its end.
     pub cpu: Option<u32>,
-    /// Other parties ran in its thread, so the times are its share.
+    /// Whether other parties ran in its thread, so that the times are its share.
     pub(crate) has_shared_thread: bool,
     /// Packets dropped because the socket's buffer was full; see [`LinkStatus::socket_drops`].
     pub socket_drops: Option<u64>,
@@ -221,7 +221,7 @@ pub struct PartyCost {
     pub(crate) retransmits: Option<u64>,
     /// Marks of received messages; see [`LinkStatus::marks`].
     pub marks: Option<MarkCounts>,
-    /// The counters of the link at the end, if it has a descriptor of its own and the party uses them.
+    /// The counters of the link at the end, if the link has a separate descriptor and the party uses them.
     pub reading: Option<LinkReading>,
 }
 
@@ -260,7 +260,7 @@ pub fn drive(
     drive_with_cost(party, link, clock, cancel, max_wait).1
 }
 
-/// Like [`drive`], and returns the cost as well.
+/// Runs a party like [`drive`], and returns the cost as well.
 pub(crate) fn drive_with_cost(
     party: &mut dyn Party,
     link: &mut dyn Link,
@@ -302,14 +302,14 @@ pub(crate) fn drive_with_cost(
     (cost, result)
 }
 
-/// How a step may use its thread.
+/// Use of the thread by a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepMode {
-    /// The thread runs this party alone: the step may block for this time.
+    /// Only this party runs in the thread: the step may block for this time.
     Blocking(Duration),
-    /// Other parties share the thread: the step neither blocks nor changes the thread.
+    /// Several parties share the thread: the step neither blocks nor changes the thread.
     Shared,
-    /// As [`StepMode::Shared`], and the link has no input, so a receive that may wait is not tried.
+    /// Shared thread as in [`StepMode::Shared`], and the link has no input, so a receive that may wait is not tried.
     SharedWithoutInput,
 }
 
@@ -334,7 +334,7 @@ pub enum StepOutcome {
     ReceivedLessThanFits,
     /// The link is tuned; in a shared thread, the caller decides about the thread.
     Tuned(Tuning),
-    /// Nothing arrived in the time allowed; the party may give another step at that instant.
+    /// The link received nothing in the time allowed; the party may give another step at that instant.
     Waiting(Time),
     /// The link took nothing in the time allowed, or takes no more now; the party may give another step at that instant. In a
     /// shared thread the caller informs the party ([`Party::on_send_blocked`]) if the link still takes nothing then.

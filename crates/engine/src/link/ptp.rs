@@ -21,7 +21,7 @@ pub struct PtpClock {
 /// Readings of both clocks, of which the fastest counts.
 const READINGS: usize = 25;
 
-/// A clock that is further away is not followed: it runs freely, or serves another purpose.
+/// Largest distance of a clock that is followed: a clock further away runs freely, or serves another purpose.
 const MAX_FOLLOWED_DISTANCE_NS: u64 = 100_000;
 
 /// TAI minus UTC since 2017, for kernels that do not know it.

@@ -24,7 +24,7 @@ pub(crate) fn silent_fault() -> Fault {
     Fault::System { operation: "connect", source: io::ErrorKind::TimedOut.into() }
 }
 
-/// Has the kernel store the reports about packets of a socket to that address.
+/// Makes the kernel store the reports about packets of a socket to that address.
 pub(crate) fn ask_for_reports(socket: &Socket, address: IpAddr) -> Result<(), Fault> {
     match system::set_receive_errors(socket, IpFamily::of_address(address), true) {
         // A socket of Multipath TCP has no reports.
@@ -50,7 +50,7 @@ pub(crate) fn socket_fault(socket: &Socket, operation: &'static str, source: io:
     fault_to(socket, remote, operation, source)
 }
 
-/// The same of a socket that could not be connected to an address.
+/// The fault for an error of a socket that could not be connected to an address.
 pub(crate) fn connect_fault(socket: &Socket, remote: SocketAddr, source: io::Error) -> Fault {
     fault_to(socket, Some(remote), "connect", source)
 }
@@ -75,7 +75,7 @@ fn fault_to(
         .unwrap_or(Fault::System { operation, source })
 }
 
-/// Why this host itself sends nothing to an address, by the error of a call; `None` for errors with other reasons.
+/// Reason why this host itself sends nothing to an address, by the error of a call; `None` for errors with other reasons.
 pub(crate) fn local_refusal(remote: SocketAddr, source: &io::Error) -> Option<Fault> {
     match Errno::from_io_error(source)? {
         Errno::PERM => Some(own_firewall_fault()),
@@ -97,7 +97,7 @@ pub(crate) fn is_own_firewall(fault: &Fault) -> bool {
 const OWN_FIREWALL: &str = "a firewall of this host refuses to send it: check its rules, like 'nft list ruleset' or \
                             'iptables-save'";
 
-/// What the routes of this host say of an address, by a socket without options.
+/// Refusal of an address by the routes of this host, found with a socket without options.
 fn route_refusal(remote: SocketAddr) -> Option<Fault> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None).ok()?;
     let address = SocketAddr::new(remote.ip(), remote.port().max(1)).into();
@@ -154,7 +154,7 @@ fn capitalized(text: &str) -> String {
     text[..1].to_uppercase() + &text[1..]
 }
 
-/// How much a fault says about the host: of several addresses, the fault with the most is reported.
+/// Amount of information of a fault about the host: of several addresses, the fault with the largest weight is reported.
 pub(crate) fn weight(fault: &Fault) -> u8 {
     match fault {
         Fault::System { source, .. } => match source.kind() {
@@ -180,7 +180,7 @@ pub(crate) fn keep_weightier(kept: &mut Option<Fault>, fault: Fault) {
 mod tests {
     use super::IpFamily::{V4, V6};
     use super::*;
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
 
     #[test]
     fn a_report_is_one_line() {

@@ -25,7 +25,7 @@ pub(crate) struct RedialedLink {
     can_begin: bool,
     /// The inner link is being opened, until this time at the latest.
     opening_until: Option<Time>,
-    /// For each connection.
+    /// Tuning of each connection.
     tuning: Option<Tuning>,
 }
 
@@ -175,7 +175,7 @@ impl Link for RedialedLink {
         self.inner.as_mut()?.port_control()
     }
 
-    /// Changes with each connection.
+    /// Descriptor, which changes with each connection.
     fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.inner.as_ref().filter(|_| self.can_begin)?.descriptor()
     }

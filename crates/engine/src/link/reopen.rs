@@ -98,7 +98,7 @@ impl ReopeningLink {
     }
 }
 
-/// Each new connection has another descriptor, and opening it takes a thread.
+/// Capabilities without a descriptor: each new connection has another one, and opening it takes a thread.
 fn without_descriptor(caps: &Caps) -> Caps {
     Caps { descriptor: LinkDescriptor::None, ..caps.clone() }
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::link::party::{Party, Step};
     use crate::link::{Batch, PartyFactory};
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use linkgauge_model::clock::Time;
 
     /// Echoes the first bytes, and closes.

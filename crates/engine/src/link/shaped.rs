@@ -26,7 +26,7 @@ use policer::Policer;
 /// Properties of one direction. The default changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// From the end of the line to the receiver.
+    /// Delay from the end of the line to the receiver.
     pub delay: Duration,
     /// The delay of each message or chunk is uniform between `delay - jitter` and `delay + jitter`; at most
     /// `delay`.
@@ -55,7 +55,7 @@ pub struct Shape {
     /// Bytes that may wait for the line or be on it. Beyond, messages are dropped, and the sender of a stream
     /// waits.
     pub queue_bytes: u64,
-    /// What each message or chunk costs the nodes at both ends, while the line carries it.
+    /// Cost of each message or chunk for the nodes at both ends, while the line carries it.
     pub costs: Option<NodeCosts>,
     /// Messages that are lost after the line.
     pub loss: Occurrence,
@@ -65,14 +65,14 @@ pub struct Shape {
     pub reorder: Occurrence,
     /// Messages above this rate are dropped before the line.
     pub police: Option<PolicedRate>,
-    /// What keeps the queue short.
+    /// Method that keeps the queue short.
     pub queue_management: QueueManagement,
 }
 
-/// What keeps a queue short.
+/// Method that keeps a queue short.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum QueueManagement {
-    /// Nothing but its size.
+    /// The maximum size of the queue alone keeps it short.
     #[default]
     TailDrop,
     /// CoDel (RFC 8289): drops messages while all of them wait longer than 5 ms for 100 ms. The sender of a stream waits
@@ -87,7 +87,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Neither delay, rate limit, queue limit nor faults.
+    /// Shape without delay, rate limit, queue limit and faults.
     pub const NONE: Shape = Shape {
         delay: Duration::ZERO,
         jitter: Duration::ZERO,
@@ -131,7 +131,7 @@ impl Shape {
 pub enum Occurrence {
     /// The fault does not occur.
     Never,
-    /// Every n-th message.
+    /// The fault occurs at every n-th message.
     Every(u64),
     /// A random share of the messages, from 0 to 1.
     Share(f64),
@@ -191,7 +191,7 @@ impl PathCounters {
     }
 }
 
-/// What happened to one message.
+/// Record of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRecord {
     /// Number among all messages of the path, from 0.
@@ -210,17 +210,17 @@ pub struct MessageRecord {
 /// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageFate {
-    /// Delivered once, in order.
+    /// The message is delivered once, in order.
     Passed,
     /// The queue was full.
     Dropped,
-    /// Above the policed rate.
+    /// The message is above the policed rate.
     Policed,
-    /// Dropped to keep the queue short.
+    /// The message is dropped to keep the queue short.
     Managed,
-    /// Lost as a fault.
+    /// The message is lost as a fault.
     Lost,
-    /// Delivered twice.
+    /// The message is delivered twice.
     Duplicated,
     /// The next message overtakes it, if that is sent before this one arrives.
     Overtaken,
@@ -520,7 +520,7 @@ struct Chunk {
 #[derive(Debug)]
 pub(crate) struct ShapedPipe {
     framing: Framing,
-    /// In order of arrival.
+    /// Chunks in order of arrival.
     chunks: VecDeque<Chunk>,
     /// Bytes of the first chunk that have been received.
     taken_bytes: usize,

@@ -32,12 +32,12 @@ pub trait Member {
     fn prefetch_ends(&self) {}
 }
 
-/// Where a party continues after it has tuned its link.
+/// Place where a party continues after it has tuned its link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadChoice {
-    /// In the shared thread, which waits in this way for all its links.
+    /// The party stays in the shared thread, which waits in this way for all its links.
     Stay(WaitMode),
-    /// In a thread of its own.
+    /// The party gets a separate thread.
     Leave,
 }
 
@@ -56,19 +56,19 @@ pub enum Departure<M> {
     Moved {
         /// The member.
         member: M,
-        /// What the party requested.
+        /// Tuning that the party requested.
         tuning: Tuning,
     },
 }
 
-/// How the thread learns that a link has no more input, and which input the events report.
+/// Method by which the thread learns that a link has no more input, and kind of input that the events report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndOfInput {
-    /// By a receive that gets nothing: several messages may have arrived together. The events report input as long as there is some.
+    /// A receive gets nothing: several messages may have arrived together. The events report input as long as there is some.
     FailedReceive,
-    /// Not asked: after one receive, the events report what is left.
+    /// The thread does not ask: after one receive, the events report the input that is left.
     NextEvents,
-    /// By a receive that gets less than it has room for. The events report only new input, which takes the kernel less time.
+    /// A receive gets less than it has room for. The events report only new input, which takes the kernel less time.
     ShortReceive,
 }
 
@@ -82,7 +82,7 @@ impl EndOfInput {
     }
 }
 
-/// What a member waits for.
+/// Event that a member waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Input,
@@ -92,15 +92,15 @@ enum Awaited {
     Time,
 }
 
-/// One member and its state. What each turn uses comes first.
+/// One member and its state. Fields that each turn uses come first.
 #[repr(C)]
 struct Place<M> {
     awaited: Awaited,
-    /// What the event descriptor watches for this link.
+    /// Event of this link that the event descriptor watches.
     watched: Option<Awaited>,
     is_queued: bool,
     mode: StepMode,
-    /// When a step shows that the link has no more input.
+    /// Method by which a step shows that the link has no more input.
     end_of_input: EndOfInput,
     /// The remote has closed the link or it failed: that is read after the last input.
     is_ending: bool,
@@ -108,14 +108,14 @@ struct Place<M> {
     wake_at: Time,
     /// The time of its entry in the timer queue; an entry with another time is void.
     timer_at: Time,
-    /// Time of its own steps.
+    /// Time of this member's steps.
     busy: Duration,
     member: M,
     /// The reading of the whole thread when it was added.
     added: ThreadUse,
 }
 
-/// What the thread has used so far.
+/// Resources that the thread has used so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThreadUse {
     cpu_seconds: f64,
@@ -151,7 +151,7 @@ const TURN_TIME: Duration = Duration::from_micros(20);
 /// leave time for the work.
 const SWEEP_PAUSE_OF_MEMBER: Duration = Duration::from_micros(10);
 
-/// Waits for events are rounded up to milliseconds, so shorter ones need a call of their own, which is exact.
+/// Shortest wait that may be rounded up to milliseconds, as waits for events are: a shorter one needs a separate, exact call.
 const MIN_ROUNDED_WAIT: Duration = Duration::from_millis(50);
 
 /// Maximum events of one wait.
@@ -160,7 +160,7 @@ const MAX_EVENTS: usize = 256;
 /// Events of a link whose remote has closed it, or that has failed.
 const ENDING: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// With fewer members, what they use stays in the caches.
+/// Number of members below which their data stays in the caches.
 const MIN_PREFETCHED_MEMBERS: usize = 256;
 
 /// The index of the waker's events, which no member has.
@@ -342,7 +342,7 @@ impl<M: Member> SharedThread<M> {
                 continue;
             }
             if place.wake_at > now {
-                // It has waited for something else since.
+                // The member has waited for something else since.
                 place.timer_at = place.wake_at;
                 self.timers.push(Reverse((place.wake_at, index)));
                 continue;

@@ -15,7 +15,7 @@ pub fn limit_unsent_bytes(socket: Option<BorrowedHandle<'_>>, bytes: u32) {
     }
 }
 
-/// No limit of the bytes that a TCP socket holds unsent: the system's own.
+/// Value without a limit of the bytes that a TCP socket holds unsent: the limit is the system's own.
 pub(crate) const NO_LIMIT: u32 = 0;
 
 /// Changes the limit of the bytes that a TCP socket holds unsent, if it is `before`; the user may have set another.
@@ -34,7 +34,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Keepalives without a reply that break a connection: as long as a retransmission may take.
 const KEEPALIVE_PROBES: u32 = 60;
 
-/// Has the system send keepalives on a connection that is idle during a measurement, unless the endpoint sets others.
+/// Makes the system send keepalives on a connection that is idle during a measurement, unless the endpoint sets others.
 /// Other links have none.
 pub(crate) fn keep_alive(link: &dyn Link) {
     let Some(descriptor) = own_socket(link) else { return };

@@ -2,7 +2,7 @@
 //! received one arrived.
 //!
 //! The kernel stamps with the time of day. It has the rate of our clock, so one difference converts all stamps until the
-//! time of day is set. That is noticed, and from then on there are no stamps.
+//! time of day is set. The reader notices this, and from then on there are no stamps.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub struct SendStamp {
     /// Messages: the number of the send since the link was tuned, from 0. Streams: the number of the last byte of the send.
     /// Wraps.
     pub id: u32,
-    /// Where it was stamped.
+    /// Place at which the message was stamped.
     pub point: SendPoint,
-    /// When.
+    /// Time of the stamp.
     pub at: Time,
 }
 
@@ -36,7 +36,7 @@ pub struct SendStamps {
 }
 
 impl SendStamps {
-    /// Without stamps; allocates all its memory.
+    /// Makes a buffer without stamps; allocates all its memory.
     pub fn new() -> SendStamps {
         SendStamps { stamps: Vec::with_capacity(MAX_STAMPS) }
     }
@@ -83,17 +83,17 @@ pub(crate) struct StampReader {
     clock: Clock,
     /// Time of day minus our time, in nanoseconds. `None` once the time of day has been set.
     wall_offset_ns: Option<i64>,
-    /// Read while the link waited, for the next reading.
+    /// Stamps read while the link waited, for the next reading.
     collected: SendStamps,
 }
 
-/// How long the kernel gets to begin to stamp what arrives, the same where its answer cannot be seen, and the interval of the attempts.
+/// Time for the kernel to begin to stamp arrivals, that time where its answer cannot be seen, and the interval of attempts.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 const BLIND_START_TIME: Duration = Duration::from_millis(300);
 const START_INTERVAL: Duration = Duration::from_micros(500);
 
-/// After the first socket has asked for stamps, the kernel turns those of arrivals on by itself: on a busy host a tenth of a second
-/// later. Waits until it stamps a datagram of ours to ourselves; where the loopback device is down, as long as it usually takes.
+/// Waits until the kernel stamps a datagram of ours to ourselves; where the loopback device is down, for the usual time.
+/// After the first request for stamps the kernel starts to stamp arrivals with a delay: on a busy host, a tenth of a second.
 pub(crate) fn await_arrival_stamps(clock: &Clock) {
     let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else { return };
     let (Ok(own), Ok(())) = (probe.local_addr(), system::stamp_on_request(&probe)) else { return };
@@ -131,7 +131,7 @@ impl StampReader {
         Some(reader)
     }
 
-    /// For a socket that stamps messages. `None` on the virtual clock.
+    /// Makes a reader for a socket that stamps messages. `None` on the virtual clock.
     pub fn new(clock: &Clock) -> Option<StampReader> {
         let wall_offset_ns = Some(TimeOfDay::read(clock)?.offset_ns);
         Some(StampReader { clock: clock.clone(), wall_offset_ns, collected: SendStamps::new() })
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::link::Fault;
     use crate::link::party::Tuning;
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
 
     #[test]
     fn a_stamp_is_a_time_between_two_readings_of_our_clock() {

@@ -1,7 +1,7 @@
 //! Links that wrap others keep the state, the counters, the serial port and the batches of the inner link.
 
 use crate::link::delegate::plain_link;
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -36,8 +36,8 @@ impl TimeOfDay {
         Some(TimeOfDay::from_states(bounds, state, ptp))
     }
 
-    /// From the bounds of the offset, the state of a synchronised clock, and the PTP clock that it follows. phc2sys states no error
-    /// of its own, so the distance from that clock is the least.
+    /// Makes a time of day from the bounds of the offset, the state of a synchronised clock, and the PTP clock that it follows.
+    /// phc2sys states no error of its own, so the distance from that clock is the smallest possible error.
     fn from_states((low, high): (i64, i64), state: Option<ClockState>, ptp: Option<PtpClock>) -> TimeOfDay {
         let half_window_ns = (high - low).unsigned_abs().div_ceil(2);
         let error_ns = state.map(|state| {
@@ -73,7 +73,7 @@ pub(crate) fn offset_bounds(clock: &Clock) -> (i64, i64) {
     readings.min_by_key(|(low, high)| high - low).expect("there are readings")
 }
 
-/// The same of one reading.
+/// The bounds of the time of day minus our time, in nanoseconds: of one reading.
 pub(super) fn read_offset_bounds(clock: &Clock) -> (i64, i64) {
     let before = clock.now().0 as i64;
     let wall_ns = system::wall_ns();

@@ -32,7 +32,7 @@ impl SilentAttempt {
         self.counts.is_none().then_some(self.slow_at)
     }
 
-    /// Why it has no reply, after its timeout.
+    /// The reason why the attempt has no reply, after its timeout.
     pub fn fault(&self) -> Fault {
         let unsent = self
             .counts

@@ -27,7 +27,7 @@ impl Waker {
         self.0.event.add(1);
     }
 
-    /// Soon all members take a step, whatever they wait for: a state that they read has changed.
+    /// Makes all members take a step soon, whatever they wait for: a state that they read has changed.
     pub(crate) fn sweep(&self) {
         self.0.should_sweep.store(true, SeqCst);
         self.wake();
@@ -37,7 +37,7 @@ impl Waker {
         self.0.should_sweep.load(SeqCst)
     }
 
-    /// Before the members look: a change from then on asks for another sweep.
+    /// Takes the request for a sweep before the members look: a later change asks for another sweep.
     pub(super) fn take_sweep(&self) {
         self.0.should_sweep.store(false, SeqCst);
     }
@@ -62,7 +62,7 @@ impl Wakers {
         }
     }
 
-    /// The state has changed: all parties of these threads take a step soon.
+    /// Makes all parties of these threads take a step soon: the state has changed.
     pub(crate) fn sweep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::sweep);
     }

@@ -17,10 +17,10 @@ use linkgauge_model::stats::median;
 /// Rounds on the idle path before a load.
 const IDLE_ROUNDS: u32 = 6;
 
-/// The queue of a load needs so long to fill.
+/// Time that the queue of a load needs to fill.
 const FILL_TIME: Duration = Duration::from_millis(700);
 
-/// Under load a reply may take longer.
+/// Timeout of probes under load, where a reply may take longer.
 const LOADED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Probes of a path that go on while the cases of a run load it.

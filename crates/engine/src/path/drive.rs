@@ -17,14 +17,14 @@ use linkgauge_system::{self as system, IpFamily};
 /// Time after which the stop condition is looked at.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
-/// What every path carries: RFC 8899 for IPv4, RFC 8200 for IPv6.
+/// Packet size in bytes that every path carries: RFC 8899 for IPv4, RFC 8200 for IPv6.
 const BASE_BYTES_V4: u32 = 1200;
 const BASE_BYTES_V6: u32 = 1280;
 
 /// The largest IP packet.
 const LARGEST_BYTES: u32 = 65_535;
 
-/// What the probes of a path measured.
+/// Result of the probes of a path.
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) target: ProbeTarget,
@@ -32,7 +32,7 @@ pub(super) struct Trace {
     pub(super) ends: Vec<Option<LastHop>>,
 }
 
-/// One socket for each flow.
+/// Opens one socket for each flow.
 pub(super) fn open_sockets(target: &ProbeTarget, flows: u32) -> Result<Vec<ProbeSocket>, Fault> {
     if !system::HAS_DELIVERY_ERRORS {
         return Err(Fault::Unsupported(
@@ -112,7 +112,7 @@ impl ProbeThread {
         Ok(ProbeThread { stop, thread })
     }
 
-    /// What it measured.
+    /// Stops the probes and returns their result.
     pub(super) fn finish(self) -> Trace {
         self.stop.store(true, Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -145,7 +145,7 @@ pub(super) fn search_mtu(
         }
         match search.next(now) {
             MtuAction::Send(probe) => {
-                // What cannot be sent is as silent as what is lost.
+                // A packet that cannot be sent is as silent as a lost one.
                 let _ = socket.send_sized(probe.number + 1, probe.bytes, probe.hop);
             }
             MtuAction::Wait(until) => {

@@ -15,15 +15,15 @@ use super::prober::{HopSample, LastHop};
 /// source.
 const MAX_HOSTS: usize = 16;
 
-/// A share of lost probes is larger than another with this probability of error.
+/// Probability of error of the statement that a share of lost probes is larger than another.
 const LOSS_LEVEL: f64 = 0.01;
 
 /// Answered and unanswered probes of a hop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HopCount {
-    /// All of them.
+    /// Number of probes sent.
     pub sent: u64,
-    /// Those with a reply.
+    /// Number of probes with a reply.
     pub answered: u64,
 }
 
@@ -38,7 +38,7 @@ impl HopCount {
         count
     }
 
-    /// Those without a reply.
+    /// Number of probes without a reply.
     pub fn lost(self) -> u64 {
         self.sent - self.answered
     }
@@ -88,7 +88,7 @@ pub fn hops_of(samples: &[HopSample], count: u8) -> Vec<PathHop> {
         .collect()
 }
 
-/// Who replied, the most frequent first.
+/// Hosts that replied, the most frequent first.
 fn hosts_of<'a>(samples: impl Iterator<Item = &'a HopSample>) -> Vec<PathHost> {
     let mut found: BTreeMap<IpAddr, PathHost> = BTreeMap::new();
     for sample in samples {
@@ -134,7 +134,7 @@ pub fn times_of<'a>(samples: impl Iterator<Item = &'a HopSample>) -> Option<HopT
     })
 }
 
-/// Where loss begins that all later hops show.
+/// Place where loss begins that all later hops show.
 pub fn locate_loss(counts: &[HopCount]) -> Option<PathLoss> {
     let answering: Vec<(u8, HopCount)> =
         (1..).zip(counts.iter().copied()).filter(|(_, count)| count.answered > 0).collect();
@@ -162,7 +162,7 @@ fn first_loss(used: &[(u8, HopCount)], lasting: &[f64]) -> Option<usize> {
         })
     };
     let is_first = |index: &usize| match index {
-        // Nothing is before it: the later ones do not lose more.
+        // No hop is before this one: the later hops do not lose more.
         0 => !used[1..].iter().any(|later| is_larger(later.1, used[0].1)),
         _ => is_larger(used[*index].1, sum(&used[..*index])),
     };

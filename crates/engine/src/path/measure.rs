@@ -47,7 +47,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub struct PathPlan {
     /// The host, with the options of its transport.
     pub endpoint: Endpoint,
-    /// What the probes are.
+    /// Kind of the probes.
     pub kind: ProbeKind,
     /// Port of the host if the endpoint has none.
     pub default_port: u16,
@@ -57,13 +57,13 @@ pub struct PathPlan {
     pub max_hops: u8,
     /// Probes for each hop.
     pub count: u32,
-    /// From one probe of a hop to the next.
+    /// Time from one probe of a hop to the next.
     pub interval: Duration,
-    /// A reply that takes longer counts as lost.
+    /// Timeout of a reply: a later one counts as lost.
     pub timeout: Duration,
-    /// Search the largest packet that fits.
+    /// Whether to search the largest packet that fits.
     pub finds_mtu: bool,
-    /// Look for the names of the hops.
+    /// Whether to look up the names of the hops.
     pub finds_names: bool,
 }
 
@@ -80,8 +80,8 @@ impl PathPlan {
         }
     }
 
-    /// Where loss begins. Replies to datagrams are limited at the host as well: what all hops miss, and what fast probes miss, may be
-    /// the same limit everywhere.
+    /// Place where loss begins. The host limits its replies to datagrams as well: loss at all hops, and loss of fast probes, may
+    /// be the same limit everywhere.
     pub(super) fn loss_in(&self, counts: &[HopCount]) -> Option<PathLoss> {
         let first = (1..).zip(counts).find(|(_, count)| count.answered > 0).map(|(hop, _)| hop);
         let may_be_limit =
@@ -194,7 +194,7 @@ fn trace(plan: &PathPlan, context: &RunContext) -> Result<Trace, LinkError> {
     Ok(Trace { target, samples, ends })
 }
 
-/// Why a path has no hop.
+/// Reason why a path has no hop.
 fn no_replies(trace: &Trace) -> Option<Failure> {
     let is_silent = trace.samples.iter().all(|sample| sample.reply.is_none());
     is_silent.then(|| {

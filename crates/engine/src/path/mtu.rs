@@ -16,33 +16,33 @@ const ATTEMPTS: u32 = 3;
 /// A packet to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizedProbe {
-    /// Unique, from 0.
+    /// Number of the packet, unique, from 0.
     pub number: u32,
-    /// Of the IP packet.
+    /// Length of the IP packet, in bytes.
     pub bytes: u32,
     /// The hop limit; `None`: that of the system.
     pub hop: Option<u8>,
 }
 
-/// What to do next.
+/// Next action of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MtuAction {
-    /// Send this packet.
+    /// Sends this packet.
     Send(SizedProbe),
-    /// Wait for replies until then.
+    /// Waits for replies until then.
     Wait(Time),
     /// The search is over.
     Done,
 }
 
-/// What is being tried.
+/// Stage of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchStage {
-    /// A size, to the host.
+    /// A packet of this size to the host.
     Size {
         bytes: u32,
     },
-    /// The largest failed size, to the hops from this one.
+    /// Packets of the smallest failed size to the hops, from this one on.
     Hops {
         next: u8,
     },
@@ -54,13 +54,13 @@ enum SearchStage {
 pub struct MtuSearch {
     /// Bytes of the largest packet that has passed; 0 before.
     passed: u32,
-    /// Bytes of the smallest packet that has not.
+    /// Bytes of the smallest packet that has not passed.
     failed: Option<u32>,
     /// The size that every path of this family carries.
     base: u32,
     /// The report of a router: the MTU, and its address.
     report: Option<(u32, IpAddr)>,
-    /// What the local interface carries.
+    /// Bytes of the largest packet that the local interface carries.
     local_limit: u32,
     /// The hop of the host.
     distance: u8,
@@ -95,7 +95,7 @@ impl MtuSearch {
         }
     }
 
-    /// What to do now.
+    /// The next action at this time.
     pub fn next(&mut self, now: Time) -> MtuAction {
         if let Some((_, sent)) = self.under_way {
             let until = sent + self.timeout;
@@ -124,7 +124,7 @@ impl MtuSearch {
         MtuAction::Send(SizedProbe { number, bytes, hop })
     }
 
-    /// The host has received a packet.
+    /// Handles the news that the host has received a packet.
     pub fn on_passed(&mut self, number: u32) {
         if let (SearchStage::Size { bytes }, true) = (self.stage, self.is_awaited(number)) {
             self.passed = self.passed.max(bytes);
@@ -132,7 +132,7 @@ impl MtuSearch {
         }
     }
 
-    /// A router reports that a packet is too big for its next link. A report that cannot be true is ignored.
+    /// Handles the report of a router that a packet is too big for its next link. A report that cannot be true is ignored.
     pub fn on_too_big(&mut self, mtu: u32, from: IpAddr) {
         let SearchStage::Size { bytes } = self.stage else { return };
         if mtu >= bytes || mtu < self.base || self.under_way.is_none() || self.passed >= mtu {
@@ -143,7 +143,7 @@ impl MtuSearch {
         self.choose_size();
     }
 
-    /// A router replied to a packet whose hop limit was used up there.
+    /// Handles the reply of a router at which the hop limit of a packet was used up.
     pub fn on_expired(&mut self, number: u32) {
         if let (SearchStage::Hops { .. }, Some(index)) = (self.stage, number.checked_sub(self.first_to_hops))
         {
@@ -156,7 +156,7 @@ impl MtuSearch {
         self.under_way.is_some_and(|(awaited, _)| awaited == number)
     }
 
-    /// Nothing replied in time.
+    /// Handles a packet without a reply in time.
     fn on_silence(&mut self) {
         self.under_way = None;
         self.attempt += 1;

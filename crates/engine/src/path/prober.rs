@@ -1,4 +1,4 @@
-//! Which hop-limited probe is due when, and which reply belongs to it: a state machine without I/O.
+//! Decides which hop-limited probe is due when, and which reply belongs to it: a state machine without I/O.
 //!
 //! A quick trace finds the length of the path; rounds follow, each with one probe for each hop. The routers of strangers limit their
 //! replies, so a round takes a second by default. Flows take turns, round by round.
@@ -9,7 +9,7 @@ use std::time::Duration;
 use linkgauge_model::clock::Time;
 use linkgauge_model::stats::SplitMix64;
 
-/// What a measurement of a path does.
+/// Schedule of a measurement of a path.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// Flows with different ports.
@@ -18,9 +18,9 @@ pub struct Schedule {
     pub max_hops: u8,
     /// Probes for each hop; `None` until it is stopped.
     pub rounds: Option<u32>,
-    /// From one round to the next.
+    /// Time from one round to the next.
     pub interval: Duration,
-    /// A reply that takes longer counts as lost.
+    /// Timeout of a reply: a later one counts as lost.
     pub timeout: Duration,
     /// Probes of a flow that may be under way at a time: one, if each occupies the ports of the flow.
     pub under_way: usize,
@@ -37,44 +37,44 @@ const SEARCH_ROUNDS: u32 = 3;
 /// Rounds without the host, if silent hops are in front of it: it may be one of them that has limited its replies.
 const GAP_ROUNDS: u32 = 2;
 
-/// The quick trace waits so long for a reply before it probes the next hop as well.
+/// Time that the quick trace waits for a reply before it probes the next hop as well.
 const TRACE_PATIENCE: Duration = Duration::from_millis(50);
 
-/// A probe moves by up to this share of the time between two probes, so that no period of the path fits theirs.
+/// Largest random shift of a probe, as a share of the time between two probes, so that no period of the path fits theirs.
 const JITTER_SHARE: f64 = 0.3;
 
 /// A probe to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Unique, from 0.
+    /// Number of the probe, unique, from 0.
     pub number: u32,
-    /// From 0.
+    /// Flow of the probe, from 0.
     pub flow: u32,
     /// The hop limit.
     pub hop: u8,
 }
 
-/// What to do next.
+/// Next action of the prober.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeAction {
-    /// Send this probe.
+    /// Sends this probe.
     Send(Probe),
-    /// Wait for replies until then.
+    /// Waits for replies until then.
     Wait(Time),
-    /// Nothing is sent and nothing is awaited any more.
+    /// The prober sends and awaits nothing any more.
     Done,
 }
 
-/// What a reply says about the path.
+/// Meaning of a reply for the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeReplyKind {
-    /// The hop limit was used up there.
+    /// The hop limit was used up at the sender of the reply.
     Expired,
-    /// The destination has it.
+    /// The destination has the probe.
     Reached,
-    /// It is not forwarded from there.
+    /// The sender of the reply does not forward the probe.
     Refused,
-    /// It is too big for the next link, which carries this.
+    /// The probe is too big for the next link, which carries packets of this size in bytes.
     TooBig(u32),
 }
 
@@ -85,11 +85,11 @@ pub struct ProbeReply {
     pub number: Option<u32>,
     /// The flow whose socket received it.
     pub flow: u32,
-    /// Its sender.
+    /// Sender of the reply.
     pub from: IpAddr,
-    /// Its meaning.
+    /// Meaning of the reply.
     pub kind: ProbeReplyKind,
-    /// When it arrived.
+    /// Arrival time of the reply.
     pub at: Time,
 }
 
@@ -102,11 +102,11 @@ pub struct HopSample {
     pub hop: u8,
     /// The round; `None` in the quick trace.
     pub round: Option<u32>,
-    /// When it left.
+    /// Time at which the probe left.
     pub sent: Time,
     /// The round trip, and who replied.
     pub reply: Option<(Duration, IpAddr)>,
-    /// Neither a reply nor a timeout so far.
+    /// Whether the probe has had neither a reply nor a timeout so far.
     is_under_way: bool,
 }
 
@@ -117,7 +117,7 @@ impl HopSample {
     }
 }
 
-/// Where a flow ends.
+/// End of a flow: its last hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastHop {
     /// The hop limit of the probe that ended there.
@@ -130,13 +130,13 @@ pub struct LastHop {
 #[derive(Debug)]
 pub struct Prober {
     schedule: Schedule,
-    /// By number.
+    /// Samples by the number of their probe.
     pub samples: Vec<HopSample>,
-    /// By flow.
+    /// Ends by flow.
     pub ends: Vec<Option<LastHop>>,
     /// The last hop that replied to any flow.
     last_replied: u8,
-    /// The last one that is no host.
+    /// The last hop that replied and is no host.
     last_router: u8,
     /// The first sample that may be under way: earlier ones are not.
     oldest: usize,
@@ -150,7 +150,7 @@ enum ProberPhase {
     Trace { hop: u8 },
     /// The next hop of a round, the begin of the round, and when the hop is due.
     Round { round: u32, hop: u8, began: Time, due: Time },
-    /// Nothing more is sent.
+    /// The prober sends no more probes.
     Ending,
 }
 
@@ -175,7 +175,7 @@ impl Prober {
         (self.samples, self.ends)
     }
 
-    /// What to do now. A probe counts as sent at this time unless `on_sent` says otherwise.
+    /// The next action at this time. A probe counts as sent at this time unless `on_sent` says otherwise.
     pub fn next(&mut self, now: Time) -> ProbeAction {
         self.expire(now);
         match self.phase {
@@ -188,14 +188,14 @@ impl Prober {
         }
     }
 
-    /// When a probe really left.
+    /// Corrects the time at which a probe left.
     pub fn on_sent(&mut self, number: u32, at: Time) {
         if let Some(sample) = self.samples.get_mut(number as usize) {
             sample.sent = at;
         }
     }
 
-    /// A reply arrived. One that fits no probe under way is ignored.
+    /// Handles a reply. A reply that fits no probe under way is ignored.
     pub fn on_reply(&mut self, reply: &ProbeReply) {
         let Some(number) = reply.number.map(|number| number as usize).or_else(|| self.only_one(reply)) else {
             return;

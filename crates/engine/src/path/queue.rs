@@ -1,4 +1,4 @@
-//! Where a load queues: the hop whose delay grows under load, and stays grown for all hops behind it.
+//! Locates the queue of a load: the hop whose delay grows under load, and stays grown for all hops behind it.
 //!
 //! A queue in front of a link delays the hop behind that link and all later ones. A slow control processor delays only its own replies.
 //! So the growth that the path has up to a hop is the smallest growth of this hop and of all later ones, and the link with the largest
@@ -7,7 +7,7 @@
 use linkgauge_model::run::{PathQueue, QueueVerdict};
 use linkgauge_model::stats::{SplitMix64, median};
 
-/// A growth below this is the noise of replies.
+/// Smallest growth that counts: a smaller one is the noise of replies.
 const MIN_GROWTH_NS: f64 = 1e6;
 
 /// The share of the whole growth that one link must add.
@@ -27,14 +27,14 @@ const RESAMPLINGS: u32 = 300;
 pub struct HopPhases {
     /// The hop.
     pub hop: u8,
-    /// Those of the idle path.
+    /// Round trips on the idle path.
     pub idle: Vec<f64>,
-    /// Those under load.
+    /// Round trips under load.
     pub loaded: Vec<f64>,
 }
 
 impl HopPhases {
-    /// Whether it has enough replies in both phases.
+    /// Whether the hop has enough replies in both phases.
     pub fn is_usable(&self) -> bool {
         self.idle.len().min(self.loaded.len()) >= MIN_REPLIES
     }
@@ -43,7 +43,7 @@ impl HopPhases {
 /// The growth of a hop in ns: as seen, and what it has in common with all later ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
-    /// 255 stands for the session, behind all hops.
+    /// Number of the hop; 255 stands for the session, behind all hops.
     pub hop: u8,
     /// Median under load minus idle median.
     pub added: f64,
@@ -51,7 +51,7 @@ pub struct Growth {
     pub lasting: f64,
 }
 
-/// What a comparison of both phases says.
+/// Result of the comparison of both phases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
     /// The verdict.
@@ -63,10 +63,10 @@ pub struct Located {
 /// The session in place of a hop.
 const SESSION: u8 = u8::MAX;
 
-/// What the load adds to the round trips of its session.
+/// Growth of the round trips of a session under its load.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionGrowth {
-    /// In ns.
+    /// Added time, in ns.
     pub added: f64,
     /// The last hop is the host of the session.
     pub is_behind_host: bool,
@@ -104,8 +104,8 @@ fn growths_of(
         }
     }
     if let (Some(last), Some(session)) = (growths.last(), session) {
-        // Where the host's own replies are late the queue is in front of it. What the session has beyond that is its own: segments
-        // that were lost and sent again, a thread that waits.
+        // Where the host's own replies are late, the queue is in front of the host. Any further growth belongs to the session:
+        // segments that were lost and sent again, a thread that waits.
         let is_seen = session.is_behind_host && last.added >= MIN_GROWTH_NS;
         let added = if is_seen { session.added.min(last.added) } else { session.added };
         growths.push(Growth { hop: SESSION, added, lasting: 0.0 });

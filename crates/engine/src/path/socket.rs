@@ -38,7 +38,7 @@ const REPLY_BYTES: usize = 128;
 /// The first call after an error report may fail with that error.
 const SEND_ATTEMPTS: u32 = 4;
 
-/// What the sockets of a path have in common.
+/// Settings that the sockets of a path have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbeTarget {
     pub(crate) address: SocketAddr,
@@ -51,7 +51,7 @@ pub(crate) struct ProbeTarget {
 pub(crate) struct ProbeSocket {
     target: ProbeTarget,
     flow: u32,
-    /// Of UDP and ICMP; of TCP it keeps the port.
+    /// Socket of UDP or ICMP probes; for TCP it only keeps the port.
     socket: Socket,
     /// The connection that is being opened, and its probe.
     opening: Option<(Socket, u32)>,
@@ -190,7 +190,7 @@ impl ProbeSocket {
         socket.set_nonblocking(true).map_err(Fault::system("stop blocking"))?;
         match socket.connect(&self.target.address.into()) {
             Err(error) if is_fatal(&error) => Err(Fault::System { operation: "connect", source: error }),
-            // What is not under way has its result already.
+            // A probe that is not under way has its result already.
             _ => {
                 self.opening = Some((socket, probe.number));
                 Ok(())
@@ -370,14 +370,14 @@ fn is_fatal(error: &io::Error) -> bool {
     matches!(error.kind(), AddrInUse | AddrNotAvailable | InvalidInput | PermissionDenied)
 }
 
-/// When a message arrived: by the stamp of the system, if there is one.
+/// Arrival time of a message: by the stamp of the system, if there is one.
 fn arrival(clock: &Clock, arrived_wall_ns: Option<i64>) -> Time {
     let now = clock.now();
     let age_ns = arrived_wall_ns.map_or(0, |arrived| system::wall_ns().saturating_sub(arrived).max(0));
     Time(now.0.saturating_sub(age_ns as u64))
 }
 
-/// What an ICMP error means.
+/// Meaning of an ICMP error.
 pub fn kind_of_error(family: IpFamily, type_code: (u8, u8)) -> Option<ProbeReplyKind> {
     match (family, type_code) {
         (IpFamily::V4, (11, 0)) | (IpFamily::V6, (3, 0)) => Some(ProbeReplyKind::Expired),
@@ -395,14 +395,14 @@ pub(crate) fn payload_of(number: u32, nonce: [u8; 8]) -> [u8; 12] {
     payload
 }
 
-/// What the begin of a payload says.
+/// Number of a probe, as the begin of a payload quotes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotedNumber {
     /// The number of the probe.
     Number(u32),
     /// The quote ends before the number.
     TooShort,
-    /// Not a probe of this flow.
+    /// The payload is not that of a probe of this flow.
     Foreign,
 }
 

@@ -32,11 +32,11 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[
         ("send", "the request: text with \\r \\n \\t \\0 \\\\ \\xHH, or hex:01 03 0A"),
-        ("until", "the reply ends with these bytes"),
+        ("reply-end", "the reply ends with these bytes"),
         ("reply-bytes", "the reply always has this number of bytes"),
         ("reply-length", "the reply holds its length: offset,size,endian,add (Modbus/TCP: 4,2,big,6)"),
         ("message", "true: the next message is the reply (the default on message links)"),
-        ("expect", "bytes that the reply must contain, or it counts as corrupt"),
+        ("reply-contains", "bytes that the reply must contain, or it counts as corrupt"),
         RECONNECT,
     ],
     sizes: &[],
@@ -62,8 +62,8 @@ impl RequestSpec {
         let send = option("send").ok_or_else(|| wrong("no request: use --send 'AT\\r'"))?;
         let request = text::parse_bytes(send).map_err(named("send"))?;
         let mut ends = Vec::new();
-        if let Some(text) = option("until") {
-            ends.push(ReplyEnd::Terminator(PatternSearch::parse(text).map_err(named("until"))?));
+        if let Some(text) = option("reply-end") {
+            ends.push(ReplyEnd::Terminator(PatternSearch::parse(text).map_err(named("reply-end"))?));
         }
         if let Some(text) = option("reply-bytes") {
             let bytes = text.parse().ok().filter(|bytes| (1..=MAX_REPLY_BYTES).contains(bytes));
@@ -79,7 +79,7 @@ impl RequestSpec {
             None => {}
             Some("true") if caps.framing == Framing::Message => ends.push(ReplyEnd::Message),
             Some("true") => {
-                return Err(wrong("a stream has no messages: use until, reply-bytes or reply-length"));
+                return Err(wrong("a stream has no messages: use reply-end, reply-bytes or reply-length"));
             }
             Some(other) => return Err(wrong(&format!("message '{other}' is not true"))),
         }
@@ -87,12 +87,15 @@ impl RequestSpec {
             ends.push(ReplyEnd::Message);
         }
         let [end] = <[ReplyEnd; 1]>::try_from(ends).map_err(|ends| match ends.len() {
-            0 => wrong("the end of the reply is unknown: use until, reply-bytes or reply-length"),
+            0 => wrong("the end of the reply is unknown: use reply-end, reply-bytes or reply-length"),
             _ => wrong(
-                "the end of the reply is declared several times: use one of until, reply-bytes, reply-length and message",
+                "the end of the reply is declared several times: use one of reply-end, reply-bytes, reply-length and message",
             ),
         })?;
-        let expect = option("expect").map(PatternSearch::parse).transpose().map_err(named("expect"))?;
+        let expect = option("reply-contains")
+            .map(PatternSearch::parse)
+            .transpose()
+            .map_err(named("reply-contains"))?;
         Ok(RequestSpec { request, scanner: ReplyScanner::new(end, expect) })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::linkgauge::{self, GreetedConnection, try_times};
 use super::unknown_server::{NoReply, advice, advice_on_silence, describe_reply, protocols_of_port};
-use super::{CaseError, ConnectionCache, Protocol, ProtocolError};
+use super::{CaseError, ConnectionCache, Protocol, ProtocolError, Registry};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, SILENT_REMEDY, send_all};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -35,7 +35,8 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
         Ok(())
     },
     connect: |case, context| {
-        let protocol = detect(&case.endpoints[0], context.dialer, context.connection_cache)?;
+        let protocol =
+            detect(&case.endpoints[0], context.registry, context.dialer, context.connection_cache)?;
         (protocol.connect)(case, context)
     },
     serve: None,
@@ -48,10 +49,10 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
 /// The link cannot be opened or fails, or the server replies neither to a hello nor with an echo.
 pub(crate) fn detect(
     endpoint: &Endpoint,
+    registry: &Registry,
     dialer: &Dialer,
     connections: &ConnectionCache,
 ) -> Result<&'static Protocol, ProtocolError> {
-    let registry = dialer.registry;
     let named = |name: &str| {
         registry.protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
     };
@@ -108,8 +109,8 @@ pub(crate) fn detect(
 }
 
 /// Whether the host can be reached but has no server of linkgauge there, as far as can be seen.
-pub fn lacks_server(endpoint: &Endpoint, dialer: &Dialer) -> bool {
-    match detect(endpoint, dialer, &ConnectionCache::default()) {
+pub fn lacks_server(endpoint: &Endpoint, registry: &Registry, dialer: &Dialer) -> bool {
+    match detect(endpoint, registry, dialer, &ConnectionCache::default()) {
         Err(ProtocolError::UnexpectedReply { .. }) => true,
         Err(ProtocolError::Link(LinkError { fault, .. })) => match &fault {
             Fault::System { source, .. } => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::Protocol;
+use super::{Protocol, Registry};
 use crate::link::{Caps, Framing};
 use crate::workload::capacity::MIN_DATAGRAM_BYTES;
 use crate::workload::pattern::SEQUENCE_BYTES;
@@ -241,6 +241,8 @@ pub const MAX_RECOVERY_FACTOR: u32 = 10;
 /// A case that can run: every name is resolved and every value is set.
 #[derive(Debug, Clone)]
 pub struct ReadyCase {
+    /// The lists that it was checked with.
+    pub(crate) registry: &'static Registry,
     /// What the server speaks.
     pub protocol: &'static Protocol,
     /// What is measured.

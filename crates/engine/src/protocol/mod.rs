@@ -1,5 +1,5 @@
 //! Protocols: the client and the server side of each. Each protocol is one file (or folder) and one line in the
-//! [registry](crate::registry).
+//! [`Registry`].
 //!
 //! The client side is a [`ClientSession`]: it opens the links of a case and provides the party that runs on each link.
 //! The server side is a [`Service`]: it makes the party of each accepted connection. Neither runs a loop of its own,
@@ -16,7 +16,6 @@ use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Caps, Dialer, Framing, Link, LinkError, OriginalServer, ServerHint};
-use crate::registry::Registry;
 use crate::workload::download::{ContentSender, PartialContent};
 use crate::workload::{FlowResult, FlowRole, Load, MovedBytes, RecordingParty, ServerReport, TrafficKind};
 use linkgauge_model::clock::Time;
@@ -45,6 +44,7 @@ pub mod netio;
 pub(crate) mod none;
 pub mod pakbus;
 mod ping_pong;
+mod registry;
 pub(crate) mod shorthand;
 mod signing;
 pub mod sockperf;
@@ -62,6 +62,7 @@ pub(crate) use load_log::OpenLoad;
 pub use load_log::{LoadLog, MAX_LOGGED_LOADS};
 pub use memory_budget::MemoryBudget;
 pub(crate) use memory_budget::{MemoryCharge, MemoryRefusal};
+pub use registry::Registry;
 
 /// An entry of the list of protocols.
 pub struct Protocol {
@@ -183,6 +184,8 @@ impl ProtocolError {
 
 /// Inputs of a client.
 pub struct ConnectContext<'a> {
+    /// Protocols and workloads by name.
+    pub registry: &'static Registry,
     /// Opens the links.
     pub dialer: &'a Dialer,
     /// Shared secret, for servers that require one.
@@ -327,8 +330,6 @@ pub(crate) fn open_flows(
 /// Settings and limits of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// What it can open links with, where clients ask to be called.
-    pub registry: &'static Registry,
     /// Limits for all clients.
     pub limits: ServerLimits,
     /// Shared secret that clients must prove, where the protocol supports that.
@@ -350,7 +351,6 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
-            registry: Registry::standard(),
             limits: ServerLimits::default(),
             token: None,
             is_stateless: false,

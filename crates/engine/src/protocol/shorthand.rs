@@ -2,7 +2,7 @@
 //! another URL and options of the protocol before any other code reads the case.
 
 use super::{CaseError, Protocol, Shorthand};
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Case;
 

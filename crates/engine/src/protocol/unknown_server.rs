@@ -1,7 +1,7 @@
 //! What a client says about a server that does not speak the expected protocol.
 
+use super::{Protocol, Registry};
 use crate::link::Framing;
-use crate::registry::Registry;
 use crate::transport::rfc2217;
 use linkgauge_model::endpoint::Endpoint;
 
@@ -22,8 +22,8 @@ const RULED_OUT: [&str; 3] = ["linkgauge", "echo", "none"];
 /// The protocols whose default port is that of the endpoint.
 pub(super) fn protocols_of_port(registry: &Registry, endpoint: &Endpoint) -> Vec<&'static str> {
     let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
-    let protocols = registry.protocols_of_port(Some(endpoint.scheme()), port);
-    protocols.iter().map(|protocol| protocol.name).collect()
+    let uses = |protocol: &&Protocol| protocol.default_ports.contains(&(endpoint.scheme(), port));
+    registry.protocols.iter().filter(uses).map(|protocol| protocol.name).collect()
 }
 
 /// The protocol to suggest: that of the port, if there is one.

@@ -45,7 +45,7 @@ pub(super) struct CaseAccumulator {
     checked_stop: StopCondition,
     requested: Map<String, Value>,
     pub(super) effective: Map<String, Value>,
-    /// One for each port.
+    /// Link rates, one for each port.
     link_rates: Vec<Option<LinkRate>>,
     pub(super) server_environment: Map<String, Value>,
     pub(super) repetitions: Vec<PartResult>,
@@ -57,9 +57,9 @@ pub(super) struct CaseAccumulator {
     /// The first latencies of one flow, in order.
     first_latencies: Vec<u64>,
     series: Vec<SeriesEntry>,
-    /// Repetitions in which that of an upload is the server's.
+    /// Number of repetitions whose series of an upload is the server's.
     received_series: usize,
-    /// Series of the probes beside them.
+    /// Series of the probes beside the load.
     probe_series: Vec<SeriesEntry>,
     /// Series of the last repetition.
     transfer: TransferSeries,
@@ -156,7 +156,7 @@ impl CaseAccumulator {
         self.effective.extend(settings);
     }
 
-    /// What the kernel has learnt of the path while datagrams were sent.
+    /// Notes the facts that the kernel has learnt about the path while datagrams were sent.
     pub(super) fn note_path_mtu(&mut self, facts: &Facts) {
         for name in [PATH_MTU_FACT, MTU_REPORTER_FACT] {
             self.effective.extend(facts.get(name).map(|value| (name.to_owned(), value.clone())));
@@ -257,7 +257,7 @@ impl CaseAccumulator {
         }
     }
 
-    /// Appends the time series of a repetition, and adds its duration. That of an upload is the server's, if it reported one.
+    /// Appends the time series of a repetition, and adds its duration. An upload's series is the server's, if it reported one.
     fn record_series(&mut self, flows: &[FlowResult], report: Option<&ServerReport>, elapsed: Duration) {
         let offset_ns = self.elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
@@ -546,7 +546,7 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
     all
 }
 
-/// A shorter time shows the filling of buffers and no rate.
+/// Minimum time of a rate: a shorter time shows only the filling of buffers.
 const MIN_RATE_TIME_NS: f64 = 1e8;
 
 /// Leaves out the rates of a transfer that broke off at once.

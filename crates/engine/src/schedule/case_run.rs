@@ -42,7 +42,7 @@ pub(super) struct CasePosition {
     pub(super) repetition: u32,
     /// Number of repetitions.
     pub(super) repeat: u32,
-    /// Each repetition is a part of the case.
+    /// Whether each repetition is a part of the case.
     pub(super) is_part: bool,
 }
 
@@ -68,15 +68,15 @@ pub(super) struct CaseRun {
     raw_flows: AtomicUsize,
     /// Connections with a log of their replies so far, by endpoint.
     connections: Mutex<BTreeMap<usize, usize>>,
-    /// What many flows of one role and endpoint share, while they are made.
+    /// Recordings that many flows of one role and endpoint share, while they are made.
     shared: Mutex<BTreeMap<(FlowRole, usize), SharedRecording>>,
-    /// What the display has shown.
+    /// Counts that the display has shown.
     arrived: Mutex<ArrivedCounts>,
     /// The begin and the end of the load.
     window: Arc<LoadWindow>,
 }
 
-/// How long a remote that replies can be silent: the timeout, and longer where probes are rare.
+/// Longest time for which a remote that replies can be silent: the timeout, and longer where probes are rare.
 fn longest_silence(case: &ReadyCase) -> Duration {
     let between_probes = case.probe_per_second.map_or(0.0, |rate| 2.0 / rate);
     case.load.timeout.max(Duration::try_from_secs_f64(between_probes).unwrap_or(Duration::MAX))
@@ -182,19 +182,19 @@ impl EndedCase {
     }
 }
 
-/// What the flows and the session left behind.
+/// Results of the flows and the session.
 struct EndedFlows {
     began: Time,
-    /// From the start to the end of the flows.
+    /// Time from the start to the end of the flows.
     elapsed: Duration,
     flows: Vec<FlowResult>,
     report: Result<Option<ServerReport>, ProtocolError>,
-    /// Why no request had a reply, where the network says so.
+    /// Reason why no request had a reply, where the network reports it.
     silence: Option<Fault>,
 }
 
 impl CaseRun {
-    /// With `auto`, the protocol is detected first, once for each endpoint.
+    /// Prepares a case. With `auto`, the protocol is detected first, once for each endpoint.
     pub(super) fn prepare(
         context: &RunContext,
         checked: &CheckedCase,
@@ -210,10 +210,12 @@ impl CaseRun {
                 let endpoint = &requested.endpoints[0];
                 let protocol = match detected.get(endpoint.as_str()) {
                     Some(protocol) => protocol,
-                    None => auto::detect(endpoint, &dialer, &context.connection_cache)?,
+                    None => {
+                        auto::detect(endpoint, checked.ready.registry, &dialer, &context.connection_cache)?
+                    }
                 };
                 detected.insert(endpoint.to_string(), protocol);
-                check::resolve(requested, protocol, dialer.registry)
+                check::resolve(requested, protocol, checked.ready.registry)
                     .map_err(|error| Failure::new(FailureKind::InvalidCase, error.to_string()))?
             }
         };
@@ -305,7 +307,7 @@ impl CaseRun {
         self.evaluate(ended, context, accumulator)
     }
 
-    /// Why no request had a reply: reports about them may still be on their way.
+    /// Reason why no request had a reply: reports about them may still be on their way.
     fn explain_silence(&self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> Option<Fault> {
         let is_unanswered = |flow: &FlowResult| {
             flow.role == FlowRole::RoundTrip && flow.recorder.counts.received == 0 && flow.fault.is_none()
@@ -329,6 +331,7 @@ impl CaseRun {
 
     fn connect(&self, context: &RunContext) -> Result<Box<dyn ClientSession>, Failure> {
         let connect_context = ConnectContext {
+            registry: self.case.registry,
             dialer: &self.dialer,
             token: context.token.as_deref(),
             content: context.content.as_ref(),
@@ -430,7 +433,7 @@ impl CaseRun {
         list.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(progress);
     }
 
-    /// What has arrived of the loads and of the replies to probes.
+    /// Number of messages of the loads, and of replies to probes, that have arrived.
     fn received_messages(&self) -> u64 {
         let [loads, probes] = [&self.progress, &self.probe_progress].map(LiveSums::of);
         loads.messages + probes.messages

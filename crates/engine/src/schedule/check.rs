@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::default_pacing;
 use crate::host::cpu;
 use crate::link::{Caps, Framing, LinkError};
+use crate::protocol::Registry;
 use crate::protocol::shorthand::expand_url;
 use crate::protocol::{CaseDraft, CaseError, IdleTimes, Protocol, RECONNECT_OPTION, ReadyCase, auto};
-use crate::registry::Registry;
 use crate::workload::{Load, TrafficKind, Workload, default_timeout};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, Direction, Pacing, Plan, RequestedRate};
@@ -21,14 +21,14 @@ use linkgauge_model::plan::{Case, Direction, Pacing, Plan, RequestedRate};
 pub struct InvalidCase {
     /// Number of the case, from 1, if the plan has several.
     pub case: Option<usize>,
-    /// What is wrong with it.
+    /// Reason why the case is invalid.
     pub kind: InvalidCaseKind,
 }
 
-/// Why a case cannot run as planned.
+/// Reason why a case cannot run as planned.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidCaseKind {
-    /// No protocol has this name.
+    /// The name of the protocol is unknown.
     #[error("unknown protocol '{name}' (known: auto, {known})")]
     UnknownProtocol {
         /// The name as typed.
@@ -36,7 +36,7 @@ pub enum InvalidCaseKind {
         /// All names, separated by commas.
         known: String,
     },
-    /// No workload has this name.
+    /// The name of the workload is unknown.
     #[error("unknown workload '{name}' (known: {known})")]
     UnknownWorkload {
         /// The name as typed.
@@ -68,7 +68,7 @@ pub enum InvalidCaseKind {
         /// The directions of the protocol, separated by commas.
         supported: String,
     },
-    /// An option of a protocol, but the protocol is yet to be detected.
+    /// The option belongs to a protocol, but the protocol is not detected yet.
     #[error("option '{option}' needs a protocol that has it (--protocol): {known}")]
     OptionWithoutProtocol {
         /// Name of the option.
@@ -86,7 +86,7 @@ pub enum InvalidCaseKind {
         /// The options of the protocol, separated by commas.
         known: String,
     },
-    /// This process may not use the CPU.
+    /// The CPU is not available to this process.
     #[error("this program may not run on CPU {cpu}: choose one of {allowed} (--pin)")]
     Cpu {
         /// The requested CPU.
@@ -117,7 +117,7 @@ pub enum InvalidCaseKind {
 pub struct CheckedPlan {
     pub(super) title: Option<String>,
     pub(super) repeat: u32,
-    /// Each repetition is a part of the case, not the whole.
+    /// Whether each repetition is a part of the case, not the whole.
     pub(super) is_split: bool,
     pub(super) keep_going: bool,
     pub(super) cases: Vec<CheckedCase>,
@@ -134,7 +134,7 @@ impl CheckedPlan {
 #[derive(Debug, Clone)]
 pub(super) struct CheckedCase {
     pub(super) ready: ReadyCase,
-    /// What was typed, if the protocol is still to be detected.
+    /// The case as typed, if the protocol is still to be detected.
     pub(super) undetected: Option<Case>,
     /// Requested settings for the document, with units in the names.
     pub(super) requested: Map<String, Value>,
@@ -144,7 +144,7 @@ pub(super) struct CheckedCase {
 ///
 /// # Errors
 /// The first case that cannot run as planned, and why.
-pub fn check(plan: Plan, registry: &Registry) -> Result<CheckedPlan, InvalidCase> {
+pub fn check(plan: Plan, registry: &'static Registry) -> Result<CheckedPlan, InvalidCase> {
     let typed: Vec<Case> = plan.cases.into_iter().flat_map(|case| expand_sizes(case, registry)).collect();
     let several = typed.len() > 1;
     let mut cases = Vec::with_capacity(typed.len());
@@ -168,7 +168,7 @@ pub fn estimate_duration(plan: &CheckedPlan) -> Option<Duration> {
 }
 
 /// Expands a case without a size into one case for each default size of its protocol.
-fn expand_sizes(case: Case, registry: &Registry) -> Vec<Case> {
+fn expand_sizes(case: Case, registry: &'static Registry) -> Vec<Case> {
     match registry.protocol(&case.protocol).map_or(&[][..], |protocol| protocol.sizes) {
         sizes if case.message_bytes.is_none() && !sizes.is_empty() => {
             sizes.iter().map(|&size| Case { message_bytes: Some(size), ..case.clone() }).collect()
@@ -177,9 +177,9 @@ fn expand_sizes(case: Case, registry: &Registry) -> Vec<Case> {
     }
 }
 
-fn check_case(mut case: Case, registry: &Registry) -> Result<CheckedCase, InvalidCaseKind> {
+fn check_case(mut case: Case, registry: &'static Registry) -> Result<CheckedCase, InvalidCaseKind> {
     expand_url(&mut case, registry)?;
-    // Nothing is sent that a server could be detected by.
+    // Such a case sends nothing by which a server could be detected.
     let sends_nothing = |workload: &Workload| workload.traffic == TrafficKind::Connections;
     if case.protocol == auto::NAME && registry.workload(&case.workload).is_some_and(sends_nothing) {
         let protocol = registry.protocols_with(&case.workload).next();
@@ -219,7 +219,7 @@ fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 fn draft_of(
     case: &Case,
     (protocol, workload): (&'static Protocol, &'static Workload),
-    registry: &Registry,
+    registry: &'static Registry,
 ) -> Result<CaseDraft, InvalidCaseKind> {
     Ok(CaseDraft {
         workload,
@@ -244,7 +244,7 @@ fn draft_of(
 pub(super) fn resolve(
     case: &Case,
     protocol: &'static Protocol,
-    registry: &Registry,
+    registry: &'static Registry,
 ) -> Result<ReadyCase, InvalidCaseKind> {
     let workload = registry.workload(&case.workload).ok_or_else(|| {
         let known = join_names(registry.workloads.iter().map(|workload| workload.name));
@@ -272,6 +272,7 @@ pub(super) fn resolve(
         ..Load::endless(message_bytes)
     };
     Ok(ReadyCase {
+        registry,
         protocol,
         workload,
         direction: draft.direction,
@@ -316,7 +317,7 @@ fn flow_pacing(draft: &CaseDraft, rate: RequestedRate, message_bytes: u32) -> Pa
 }
 
 /// Capabilities of the links to each endpoint.
-fn endpoints_caps(endpoints: &[Endpoint], registry: &Registry) -> Result<Vec<Caps>, InvalidCaseKind> {
+fn endpoints_caps(endpoints: &[Endpoint], registry: &'static Registry) -> Result<Vec<Caps>, InvalidCaseKind> {
     let caps = endpoints
         .iter()
         .map(|endpoint| registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault).into()));
@@ -335,9 +336,9 @@ fn resolve_direction(
     case: &Case,
     protocol: &Protocol,
     workload: &Workload,
-    registry: &Registry,
+    registry: &'static Registry,
 ) -> Result<Direction, InvalidCaseKind> {
-    // Not detected yet: the case is resolved again then.
+    // The protocol is not detected yet: the case is resolved again then.
     if protocol.traffic.is_empty() {
         return Ok(case.direction.unwrap_or(workload.default_direction));
     }

@@ -56,8 +56,8 @@ fn set_rate(case: &mut ReadyCase, per_second: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Registry;
     use crate::protocol::auto::UNDETECTED;
-    use crate::registry::Registry;
     use linkgauge_model::clock::Clock;
     use linkgauge_model::endpoint::Endpoint;
     use linkgauge_model::plan::{CaseSpec, OneOrMany};

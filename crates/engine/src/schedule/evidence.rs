@@ -19,11 +19,11 @@ pub(super) struct EvidenceRecorder {
     /// The time since the start and the counters at the end of the load.
     ended: Option<(Duration, Counters)>,
     logs: Vec<ConnectionLog>,
-    /// From the start.
+    /// Time of the next reading, from the start.
     next_reading: Duration,
 }
 
-/// What the connections of the load can be read from.
+/// Probes that can read the connections of the load.
 pub(super) fn load_probes<'a>(flows: impl Iterator<Item = &'a Flow> + Clone) -> Vec<LinkProbe> {
     let moves_load = |flow: &Flow| matches!(flow.role, FlowRole::Upload | FlowRole::Download);
     // Beside a load, round trips run on its own connections.
@@ -46,7 +46,7 @@ impl EvidenceRecorder {
         EvidenceRecorder { logs, host_before, ended: None, next_reading }
     }
 
-    /// When the next reading is due, from the start.
+    /// Time at which the next reading is due, from the start.
     pub(super) fn next_reading(&self) -> Duration {
         self.next_reading
     }

@@ -30,17 +30,17 @@ use super::evidence::{EvidenceRecorder, load_probes};
 /// The longest wait for replies to requests that met the load, after its end. A lost request ends earlier, with its timeout.
 const MAX_REPLY_WAIT: Duration = Duration::from_secs(5);
 
-/// The same once a later request has its reply as soon as on the idle link: what it overtook does not arrive any more.
+/// The longest wait once a later request has its reply as soon as on the idle link: requests that it overtook get no reply.
 const OVERTAKEN_WAIT: Duration = Duration::from_millis(500);
 
-/// When the load of a repetition begins and ends, beside probes that also run on the idle link.
+/// Times at which the load of a repetition begins and ends, beside probes that also run on the idle link.
 #[derive(Debug)]
 pub(super) struct LoadTimes {
     /// The idle times of this repetition.
     pub(super) idle: IdleTimes,
-    /// Is set to the begin and the end of the load.
+    /// Window that is set to the begin and the end of the load.
     pub(super) window: Arc<LoadWindow>,
-    /// A remote that has not replied to a probe for so long replies no more.
+    /// Time without a reply to a probe after which the remote counts as one that replies no more.
     pub(super) silence: Duration,
 }
 
@@ -59,7 +59,7 @@ impl LoadTimes {
         end != Time::NEVER && (now >= self.silent_at() || is_complete())
     }
 
-    /// From then on the remote counts as one that replies no more.
+    /// Time from which on the remote counts as one that replies no more.
     fn silent_at(&self) -> Time {
         self.window.last_reply() + self.silence
     }
@@ -73,7 +73,7 @@ fn probe_count<'a>(flows: impl Iterator<Item = &'a Flow>) -> u32 {
     flows.filter(|flow| flow.role == FlowRole::Probe).count() as u32
 }
 
-/// What the flows of a repetition left behind.
+/// Results of the flows of a repetition.
 pub(super) struct RanFlows {
     pub(super) flows: Vec<FlowResult>,
     pub(super) links: Vec<Box<dyn Link>>,
@@ -81,7 +81,7 @@ pub(super) struct RanFlows {
     pub(super) elapsed: Duration,
     /// The number of threads, if flows shared them.
     pub(super) shared_threads: Option<usize>,
-    /// Absent on the virtual clock, on which the system counts nothing that belongs to the run.
+    /// Evidence; absent on the virtual clock, on which the system counts nothing that belongs to the run.
     pub(super) evidence: Option<EndEvidence>,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn run_flows(
     RanFlows { elapsed, shared_threads, evidence, ..results_of(ended, &errors_before, case, dialer.now()) }
 }
 
-/// What the flows measured. `errors_before`: those of their lines; `now`: their end.
+/// Results of the flows. `errors_before`: earlier errors of their lines; `now`: their end.
 pub(super) fn results_of(
     ended: Vec<(Flow, FlowEnd)>,
     errors_before: &[UartErrors],
@@ -201,10 +201,10 @@ fn thread_groups(flows: &[Flow], threads: Option<u32>) -> Vec<Vec<usize>> {
     groups
 }
 
-/// On a single CPU too, both directions of a connection have a thread.
+/// Minimum number of threads: on a single CPU, too, both directions of a connection have a thread.
 const MIN_THREADS: usize = 2;
 
-/// How a flow ended, its CPU time, and what the scheduler counted for its thread.
+/// End of a flow: its cost, the counters of the scheduler for its thread, and its result.
 pub(super) struct FlowEnd {
     pub(super) cost: PartyCost,
     pub(super) thread: ThreadCounters,
@@ -224,15 +224,15 @@ impl FlowEnd {
 
 /// State that the threads of a case share.
 struct FlowGroup<'a> {
-    /// Opened once all threads are ready. A barrier would wait forever for a thread that could not be started.
+    /// Gate that opens once all threads are ready. A barrier would wait forever for a thread that could not be started.
     start_gate: RwLock<()>,
     /// Flows other than probes that have not ended.
     running_loads: AtomicUsize,
-    /// A load has failed, so the probe shows nothing after the loads.
+    /// Whether a load has failed, so the probe shows nothing after the loads.
     has_failed_load: AtomicBool,
-    /// The loads have ended, so the probe ends too.
+    /// Whether the loads have ended, so the probe ends too.
     should_stop_probe: AtomicBool,
-    /// All flows end: a signal arrived, a thread panicked, or the server is lost.
+    /// Whether all flows must end: a signal arrived, a thread panicked, or the server is lost.
     should_stop: AtomicBool,
     is_server_lost: AtomicBool,
     times: &'a LoadTimes,
@@ -340,7 +340,7 @@ impl<'a> FlowGroup<'a> {
         FlowEnd { cost, thread: ThreadCounters::now().since(&before), result }
     }
 
-    /// How a flow ended: a load whose server is lost has failed.
+    /// The result of a flow: a load whose server is lost has failed.
     fn or_lost(&self, role: FlowRole, result: Result<(), Fault>) -> Result<(), Fault> {
         let is_lost = role != FlowRole::Probe && self.is_server_lost.load(Relaxed);
         result.and(if is_lost { Err(Fault::TimedOut) } else { Ok(()) })
@@ -587,7 +587,7 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes)
 mod tests {
     use super::*;
     use crate::link::party::{Party, Step};
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use crate::workload::RecordingParty;
     use linkgauge_model::sample::{ProbePeriod, RecordedTimes, Recorder, Sample};
 
@@ -628,7 +628,7 @@ mod tests {
     fn flows_of(dialer: &Dialer, roles: &[(FlowRole, [bool; 2])]) -> Vec<Flow> {
         let endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = dialer.registry.caps(&endpoint).unwrap();
+        let caps = dialer.transports.caps(&endpoint).unwrap();
         let host = move |_: &str| -> Box<dyn Party> {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };

@@ -54,10 +54,10 @@ impl GuestGroup {
 
 /// A flow of a run that nothing waits for.
 struct Guest {
-    /// Until it goes back.
+    /// The flow, until it goes back to its run.
     flow: Option<Flow>,
     index: usize,
-    /// Absent if the party panicked.
+    /// The end of the flow; absent if the party panicked.
     end: Option<FlowEnd>,
     group: Arc<Mutex<GuestGroup>>,
 }
@@ -192,7 +192,7 @@ impl Member for Guest {
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 

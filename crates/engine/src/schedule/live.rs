@@ -1,4 +1,4 @@
-//! What is known of a transfer while it runs: what has arrived, and how long the rest will take.
+//! State of a transfer while it runs: the data that has arrived, and the time that the rest will take.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +10,23 @@ use crate::workload::{Load, MovedBytes, TrafficKind};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::FlowProgress;
 
-/// A shorter drain is not shown.
+/// Shortest drain that is shown.
 const MIN_SHOWN_DRAIN: Duration = Duration::from_secs(1);
 
-/// What is known beside the counts of the flows.
+/// Values that are known beside the counts of the flows.
 pub(super) struct LiveReport {
-    /// Since the begin of the load.
+    /// Time since the begin of the load.
     pub(super) elapsed: Duration,
     /// Sent bytes that TCP has not delivered.
     pub(super) held_bytes: u64,
-    /// What the server has moved, and when its report arrived, if it reports that.
+    /// Arrival time of the server's last report, and the bytes that the server has moved, if it reports that.
     pub(super) moved: Option<(Time, MovedBytes)>,
 }
 
-/// Notices that a server has vanished while this host sends: no acknowledgement shows it of datagrams, and the system of a program that
+/// Notices that a server has vanished while this host sends: datagrams have no acknowledgements, and the system of a program that
 /// stopped takes the data of TCP for a while.
 pub(super) struct ServerSilence {
-    /// The longest silence of a server that reports. `None`: what is received shows it.
+    /// The longest silence of a server that reports. `None`: received data shows that the server is alive.
     longest: Option<Duration>,
     last_heard: Time,
     received: u64,
@@ -49,7 +49,7 @@ impl ServerSilence {
 }
 
 impl LiveReport {
-    /// How much of the sent payload has arrived, as far as is known.
+    /// Bytes of the sent payload that have arrived, as far as is known.
     pub(super) fn delivered_bytes(&self, sent: u64) -> u64 {
         match self.moved.and_then(|(_, moved)| moved.received_bytes) {
             Some(received) => received.min(sent),
@@ -57,13 +57,13 @@ impl LiveReport {
         }
     }
 
-    /// When the server had received that, since the begin of the load.
+    /// Time at which the server had received the delivered bytes, since the begin of the load.
     pub(super) fn delivered_at_ns(&self, begin: Time) -> Option<u64> {
         let (at, moved) = self.moved?;
         moved.received_bytes.map(|_| at.since(begin).as_nanos() as u64)
     }
 
-    /// How long data will arrive after the planned time, if that is long. `sent` and `received`: bytes by the client's counts.
+    /// Time for which data will arrive after the planned time, if long. `sent` and `received`: bytes by the client's counts.
     pub(super) fn expected_drain(
         &self,
         case: &ReadyCase,
@@ -75,7 +75,7 @@ impl LiveReport {
         let planned = planned_time(stop, warm_up).filter(|_| case.workload.traffic == TrafficKind::Load)?;
         let (at, moved) = self.moved?;
         let elapsed = self.elapsed.as_secs_f64();
-        // Its count is older than that of the client, so it is continued at the same rate.
+        // The count of the server is older than that of the client, so it is continued at the same rate.
         let upload = moved.received_bytes.map(|bytes| {
             let rate = bytes as f64 / at.since(begin).as_secs_f64();
             (sent as f64 - rate * elapsed, rate)
@@ -94,10 +94,10 @@ impl LiveReport {
     }
 }
 
-/// How long data arrives after the planned time.
+/// Time for which data arrives after the planned time.
 pub(super) struct ExpectedDrain {
     pub(super) total: Duration,
-    /// Once the planned time is over.
+    /// Remaining time, once the planned time is over.
     pub(super) left: Option<Duration>,
 }
 
@@ -108,7 +108,7 @@ pub struct LiveSums {
     pub bytes: u64,
     pub(super) planned_bytes: u64,
     pub(super) lost: u64,
-    /// When the first bytes were counted.
+    /// Time at which the first bytes were counted.
     first: Option<Time>,
 }
 
@@ -132,8 +132,8 @@ impl LiveSums {
     }
 }
 
-/// The time in which the bytes of both directions arrive at the sum of their rates. The report of the server is older than the count of
-/// the client, so each direction has a time of its own. `None` before the first byte.
+/// The time in which the bytes of both directions arrive at the sum of their rates. The report of the server is older than the
+/// count of the client, so each direction has a separate time. `None` before the first byte.
 fn common_time(directions: &[(u64, Option<u64>)]) -> Option<u64> {
     let moved =
         directions.iter().filter_map(|&(bytes, ns)| Some((bytes as f64, ns.filter(|ns| *ns > 0)? as f64)));
@@ -147,14 +147,14 @@ fn common_time(directions: &[(u64, Option<u64>)]) -> Option<u64> {
 pub(super) struct ArrivedCounts {
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    /// When the server's report with these bytes arrived, since the begin of the load.
+    /// Arrival time of the server's report with these bytes, since the begin of the load.
     pub(super) at_ns: Option<u64>,
-    /// Since the first byte.
+    /// Time since the first byte.
     pub(super) receiving_ns: Option<u64>,
 }
 
 impl ArrivedCounts {
-    /// What has arrived by these sums of downloads and uploads.
+    /// Counts the data that has arrived by these sums of downloads and uploads.
     pub(super) fn count(
         live: &LiveReport,
         (received, sent): (&LiveSums, &LiveSums),

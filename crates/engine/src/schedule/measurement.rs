@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{CheckedPlan, InvalidCase, Observer, RunContext, RunEvent, check, run};
 use crate::link::Dialer;
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use crate::workload::{download, latency, throughput};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
@@ -47,7 +47,7 @@ impl Download {
     }
 }
 
-/// A measurement that is described step by step and then run. What is not set has the default of the program.
+/// A measurement that is described step by step and then run. Settings that are not made have the default of the program.
 #[derive(Debug, Clone)]
 #[must_use = "a measurement does nothing until it runs"]
 pub struct Measurement {
@@ -57,7 +57,7 @@ pub struct Measurement {
     token: Option<String>,
 }
 
-/// Why a measurement has no complete result.
+/// Error of a measurement without a complete result.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
@@ -84,18 +84,18 @@ pub enum MeasureError {
     Incomplete {
         /// Endpoint, cause and remedy, for people.
         reason: String,
-        /// What was measured until then.
+        /// Figures measured until then.
         result: Box<CaseResult>,
     },
     /// The cancel flag of the dialer was set.
     #[error("the measurement was interrupted")]
     Interrupted {
-        /// What was measured until then.
+        /// Figures measured until then.
         result: Box<CaseResult>,
     },
 }
 
-/// Without the result, which takes pages.
+/// Formats the error without the result, which takes pages.
 impl fmt::Debug for MeasureError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
@@ -120,7 +120,7 @@ impl Measurement {
         Measurement { url: url.to_owned(), case, repeat: 1, token: None }
     }
 
-    /// What the remote speaks: one of [`Registry::protocols`](crate::registry::Registry::protocols). Default: it is detected.
+    /// Sets the protocol of the remote: one of [`Registry::protocols`](crate::protocol::Registry::protocols). Default: detected.
     pub fn protocol(mut self, name: &str) -> Measurement {
         self.case.protocol = Some(name.to_owned());
         self
@@ -192,7 +192,7 @@ impl Measurement {
         self
     }
 
-    /// A request without a reply by then is lost; a flow without progress for that long has failed.
+    /// Sets the timeout: a request without a reply by then is lost; a flow without progress for that long has failed.
     pub fn timeout(mut self, timeout: Duration) -> Measurement {
         self.case.timeout = Some(Span(timeout));
         self

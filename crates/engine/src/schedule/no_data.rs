@@ -1,4 +1,4 @@
-//! Why a case lacks its figures, in one line.
+//! Reason why a case lacks its figures, in one line.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) fn find_failure(case: &ReadyCase, figures: &Figures, silence: Option<
     reason(case, figures, silence).map(|reason| Failure::new(FailureKind::NoData, reason))
 }
 
-/// Any path over IPv6 carries messages of this size, and almost any over IPv4: its lowest MTU without the headers.
+/// Message size in bytes that any path over IPv6 carries, and almost any over IPv4: its lowest MTU without the headers.
 const CARRIED_BYTES: u32 = 1280 - 48;
 
 /// The likely reason why a server that has answered smaller messages replies to none of this size. The flows keep no timeout of
@@ -101,7 +101,7 @@ fn lacks_rate(case: &ReadyCase, figures: &Figures) -> bool {
     !case.workload.is_round_trip() && only_time_ends_it && figures.delivery.throughput_bps.is_none()
 }
 
-/// Of a load in both directions, the one in which nothing arrived.
+/// Describes the direction in which nothing arrived, for a load in both directions.
 fn describe_empty_direction(case: &ReadyCase, figures: &Figures) -> Option<String> {
     if case.direction != Direction::Both {
         return None;

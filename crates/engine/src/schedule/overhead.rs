@@ -1,11 +1,11 @@
-//! What the measurement itself costs: the round trip over a link without a system call.
+//! Cost of the measurement itself: the round trip over a link without a system call.
 
 use std::time::Duration;
 
 use super::{RunContext, check, run};
 use crate::link::party::Party;
+use crate::protocol::Registry;
 use crate::protocol::echo_reflector;
-use crate::registry::Registry;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{CaseSpec, OneOrMany, Plan};
@@ -20,7 +20,7 @@ pub fn measure_overhead_ns() -> f64 {
         let dialer = Registry::standard().dialer(Clock::System);
         let endpoint: Endpoint = "mem://floor".parse().ok()?;
         let mut listener = dialer.listen(&endpoint).ok()?;
-        let caps = dialer.registry.caps(&endpoint).ok()?;
+        let caps = dialer.transports.caps(&endpoint).ok()?;
         let new_server =
             move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&caps, Duration::from_secs(60))) };
         listener.set_party_factory(Box::new(new_server)).ok()?;

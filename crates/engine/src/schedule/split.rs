@@ -17,13 +17,13 @@ use linkgauge_model::plan::StopCondition;
 use linkgauge_model::run::{ONE_REPETITION_FACT, SPLIT_FACT, UNTIL_FACT};
 use linkgauge_model::stats::MIN_INTERVAL_REPETITIONS;
 
-/// Enough for an interval, and for groups to show.
+/// Number of repetitions that is enough for an interval, and for groups to show.
 const DEFAULT_REPETITIONS: u32 = 10;
 
-/// A shorter repetition measures the start of a connection.
+/// Minimum time of a repetition: a shorter one measures the start of a connection.
 const MIN_REPETITION_TIME: Duration = Duration::from_millis(50);
 
-/// People read no faster.
+/// Minimum time between reports of progress: people read no faster.
 const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A default measurement takes at least this time, because the level of a host changes within seconds. In 60 runs over
@@ -31,7 +31,7 @@ const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// after 2 s.
 const MIN_DEFAULT_TIME: Duration = Duration::from_secs(2);
 
-/// Fewer messages say little about a repetition.
+/// Minimum number of messages of a repetition: fewer say little about it.
 const MIN_REPETITION_MESSAGES: u64 = 10;
 
 impl CheckedPlan {
@@ -102,14 +102,14 @@ fn repetitions(checked: &CheckedCase) -> Result<u32, &'static str> {
 /// The share of a measurement that setting up its connections may take.
 const MAX_SET_UP_SHARE: f64 = 0.05;
 
-/// Shorter set-ups do not lengthen a measurement noticeably.
+/// Shortest time of setting up connections that counts: shorter ones do not lengthen a measurement noticeably.
 const MIN_SET_UP: Duration = Duration::from_millis(100);
 
 /// Round trips of setting up a session: connection, greeting, plan, attachment.
 const SET_UP_ROUND_TRIPS: u32 = 4;
 
-/// Why a case is not split, if one connection took `set_up` to be ready: on a slow link most of the time would pass between
-/// the repetitions.
+/// Reason why a case is not split, if one connection took `set_up` to be ready: on a slow link most of the time would pass
+/// between the repetitions.
 pub(super) fn reason_against_parts(case: &ReadyCase, set_up: Duration, parts: u32) -> Option<&'static str> {
     let StopCondition { count, time_ns, min_time_ns, .. } = stop_of_whole(case);
     let per_message = (set_up / SET_UP_ROUND_TRIPS).as_secs_f64();
@@ -165,7 +165,7 @@ fn load_of_part(load: Load, index: u32, parts: u32) -> Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use crate::schedule::check;
     use linkgauge_model::plan::Plan;
 

@@ -22,12 +22,12 @@ const FIRST_ROUND: Duration = Duration::from_secs(1);
 pub struct Precision {
     /// Half of the interval of the headline figure, as a share of the figure: 0.02 for ± 2 %.
     pub half_width: f64,
-    /// All rounds together take at most this time, without the time for connections.
+    /// Maximum time of all rounds together, without the time for connections.
     pub max_time: Duration,
 }
 
 impl Precision {
-    /// True if the interval of the case's headline figure is narrow enough.
+    /// Whether the interval of the case's headline figure is narrow enough.
     pub(crate) fn is_reached(&self, case: &CaseResult) -> bool {
         half_width(case).is_some_and(|width| width <= self.half_width)
     }
@@ -123,7 +123,7 @@ impl CheckedPlan {
 mod tests {
     use super::*;
 
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use crate::schedule::check;
     use crate::serve::Server;
     use linkgauge_model::clock::Clock;

@@ -11,11 +11,10 @@ use super::rate_limiter::{RateLimiter, RepeatLimiter};
 use super::refusals::Refusals;
 use crate::link::{Admission, DEFAULT_PORT};
 use crate::protocol::Service;
-use crate::registry::Registry;
 use linkgauge_model::clock::Time;
 
 pub(crate) struct AdmissionControl {
-    registry: &'static Registry,
+    server_ports: Arc<[u16]>,
     rate_limiter: Option<Arc<RateLimiter>>,
     repeat_limiter: RepeatLimiter,
     refusals: Arc<Refusals>,
@@ -23,17 +22,17 @@ pub(crate) struct AdmissionControl {
 
 impl AdmissionControl {
     pub fn new(
-        registry: &'static Registry,
+        server_ports: Arc<[u16]>,
         rates: Option<Arc<RateLimiter>>,
         refusals: Arc<Refusals>,
     ) -> AdmissionControl {
-        AdmissionControl { registry, rate_limiter: rates, repeat_limiter: RepeatLimiter::new(), refusals }
+        AdmissionControl { server_ports, rate_limiter: rates, repeat_limiter: RepeatLimiter::new(), refusals }
     }
 
     /// Whether a sender at this port is likely to be a server, which may reply to a reply. Clients of most protocols use
     /// ephemeral ports, which are above those of well-known services and of the protocols here.
     fn is_server_port(&self, port: u16) -> bool {
-        port < 1024 || port == DEFAULT_PORT || !self.registry.protocols_of_port(None, port).is_empty()
+        port < 1024 || port == DEFAULT_PORT || self.server_ports.contains(&port)
     }
 
     fn reject(&self, reason: &str, from: &str) -> Admission {
@@ -87,9 +86,10 @@ mod tests {
     use super::*;
     use crate::link::Caps;
     use crate::link::party::Party;
-    use crate::protocol::ServerConfig;
     use crate::protocol::linkgauge::wire::Hello;
+    use crate::protocol::{Registry, ServerConfig};
     use crate::serve::rate_limiter::MAX_FREE_REPEATS;
+    use linkgauge_model::clock::Clock;
 
     /// Replies with this many bytes.
     struct FixedLengthReplies(usize);
@@ -105,13 +105,17 @@ mod tests {
         }
     }
 
+    fn server_ports() -> Arc<[u16]> {
+        Registry::standard().dialer(Clock::new_virtual()).server_ports
+    }
+
     fn admit(gate: &AdmissionControl, bytes: usize, from: &str) -> Admission {
         gate.admit(&FixedLengthReplies(bytes), &[1; 100], from, &mut Vec::new(), Time(0))
     }
 
     #[test]
     fn replies_are_never_longer_than_requests_and_never_go_to_server_ports() {
-        let gate = AdmissionControl::new(Registry::standard(), None, Arc::default());
+        let gate = AdmissionControl::new(server_ports(), None, Arc::default());
         assert_eq!(admit(&gate, 100, "192.0.2.7:40000"), Admission::Reply);
         assert_eq!(admit(&gate, 101, "192.0.2.7:40000"), Admission::Drop);
         for port in [7, 9, 13, 17, 19, 53, 862, 2112, 5201, 7100, 11111, 18767] {
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn each_protocol_states_the_ports_of_its_clients() {
-        let gate = AdmissionControl::new(Registry::standard(), None, Arc::default());
+        let gate = AdmissionControl::new(server_ports(), None, Arc::default());
         let hello = Hello::new();
         let sockperf: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 14];
         // A first message, and whether it may come from such a port.
@@ -174,7 +178,7 @@ mod tests {
     #[test]
     fn valid_messages_without_a_reply_are_not_refused() {
         let refusals: Arc<Refusals> = Arc::default();
-        let gate = AdmissionControl::new(Registry::standard(), None, refusals.clone());
+        let gate = AdmissionControl::new(server_ports(), None, refusals.clone());
         let one_way: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 14];
         for (name, first) in [("sockperf", one_way), ("discard", b"x")] {
             let from = "192.0.2.7:40000";
@@ -186,11 +190,8 @@ mod tests {
 
     #[test]
     fn replies_count_against_the_rate_of_their_source() {
-        let gate = AdmissionControl::new(
-            Registry::standard(),
-            Some(Arc::new(RateLimiter::new(8_000.0))),
-            Arc::default(),
-        );
+        let gate =
+            AdmissionControl::new(server_ports(), Some(Arc::new(RateLimiter::new(8_000.0))), Arc::default());
         let replied = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
         // A kilobyte per second allows a burst of 255 bytes, and each reply has 200.
         assert_eq!((replied("192.0.2.7:40000"), replied("192.0.2.7:40001")), (2, 0));
@@ -200,8 +201,8 @@ mod tests {
     #[test]
     fn reply_loops_end() {
         let gates = [
-            AdmissionControl::new(Registry::standard(), None, Arc::default()),
-            AdmissionControl::new(Registry::standard(), None, Arc::default()),
+            AdmissionControl::new(server_ports(), None, Arc::default()),
+            AdmissionControl::new(server_ports(), None, Arc::default()),
         ];
         let names = ["192.0.2.7:40000", "192.0.2.8:40000"];
         // One datagram in a loop, a hundred thousand times a second.

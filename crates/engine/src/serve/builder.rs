@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{RateLimiter, Server};
 use crate::link::{Dialer, LinkError};
+use crate::protocol::Registry;
 use crate::protocol::{LoadLog, ServerConfig, ServerLimits};
-use crate::registry::Registry;
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
@@ -16,17 +16,18 @@ pub struct ServerBuilder {
     urls: Vec<String>,
     protocol: String,
     config: ServerConfig,
+    registry: &'static Registry,
     rates: Option<Arc<RateLimiter>>,
 }
 
-/// Why a server cannot start.
+/// Error of starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// A URL is not that of an endpoint.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// No protocol has that name, or it has no server side.
+    /// The protocol is unknown, or has no server side.
     #[error("the protocol {0} cannot be served: choose one that 'linkgauge serve --help' lists")]
     Protocol(String),
     /// The endpoint cannot be listened on, or the protocol does not support its links.
@@ -50,6 +51,7 @@ impl Server {
             urls: vec![url.to_owned()],
             protocol: "linkgauge".to_owned(),
             config: ServerConfig::default(),
+            registry: Registry::standard(),
             rates: None,
         }
     }
@@ -102,7 +104,8 @@ impl ServerBuilder {
     /// # Errors
     /// A URL is invalid, the protocol cannot be served, or an endpoint cannot be listened on.
     pub fn start(self) -> Result<Server, ServeError> {
-        self.start_with(&Registry::standard().dialer(Clock::System))
+        let dialer = self.registry.dialer(Clock::System);
+        self.start_with(&dialer)
     }
 
     /// Starts the server with the clock and the links of this dialer.
@@ -112,7 +115,7 @@ impl ServerBuilder {
     pub fn start_with(self, dialer: &Dialer) -> Result<Server, ServeError> {
         let endpoints: Vec<Endpoint> = self.urls.iter().map(|url| url.parse()).collect::<Result<_, _>>()?;
         let served =
-            dialer.registry.protocol(&self.protocol).and_then(|protocol| Some((protocol, protocol.serve?)));
+            self.registry.protocol(&self.protocol).and_then(|protocol| Some((protocol, protocol.serve?)));
         let (protocol, serve) = served.ok_or(ServeError::Protocol(self.protocol))?;
         let port = protocol.default_port(endpoints[0].scheme());
         let dialer = Dialer { default_port: port.or(dialer.default_port), ..dialer.clone() };

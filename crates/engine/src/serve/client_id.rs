@@ -30,7 +30,7 @@ impl ClientId {
     }
 }
 
-/// The network of a source: an IPv4 /24, an IPv6 /48. Other sources are networks of their own.
+/// The network of a source: an IPv4 /24, an IPv6 /48. Each other source is a separate network.
 pub(crate) fn network_of(client: &ClientId) -> ClientId {
     match client {
         ClientId::Address(IpAddr::V4(address)) => {
@@ -63,7 +63,7 @@ impl ClientQuotas {
     }
 }
 
-/// One unit of a source's count, released on drop.
+/// Unit of a source's count, released on drop.
 pub struct QuotaSlot {
     quotas: Arc<ClientQuotas>,
     client: ClientId,

@@ -34,7 +34,7 @@ pub(crate) struct PartyLimits {
 }
 
 impl PartyLimits {
-    /// `grace`: how much longer than a measurement its connection may last.
+    /// Limits of a connection. `grace`: additional time that a connection may last beyond the maximum of a measurement.
     pub fn new(limits: &ServerLimits, grace: Duration) -> PartyLimits {
         PartyLimits {
             idle_timeout: Duration::from_secs(limits.idle_s),
@@ -47,27 +47,27 @@ impl PartyLimits {
 pub(crate) struct LimitedParty {
     party: Box<dyn Party>,
     limits: PartyLimits,
-    /// The link loses nothing, so bytes that it takes count as activity, and unread input waits.
+    /// Whether the link loses nothing, so that bytes that it takes count as activity, and unread input waits.
     is_reliable: bool,
     has_messages: bool,
     /// The client's address is verified.
     is_address_verified: bool,
     rate_meter: Option<RateMeter>,
-    /// Held until the client has introduced itself, on links without connections until its address is verified.
+    /// Slot that is held until the client has introduced itself; on links without connections, until its address is verified.
     pending_slot: Option<PendingSlot>,
     began_at: Option<Time>,
     /// Time of the last activity.
     last_activity: Time,
-    /// Since this time the link has taken no output.
+    /// Time since which the link has taken no output.
     stalled_since: Option<Time>,
-    /// No time limit expires before this instant.
+    /// Time before which no time limit expires.
     next_check: Time,
     /// The party's own receive timeout.
     receive_until: Time,
     /// Bytes in and out.
     received_bytes: u64,
     sent_bytes: u64,
-    /// The last input exceeds the rate.
+    /// Whether the last input exceeds the rate.
     is_over_rate: bool,
     stop_reason: Option<StopReason>,
 }

@@ -41,7 +41,7 @@ struct PendingEntry {
     established: Option<QuotaSlot>,
 }
 
-/// Numbers ascend, so the lowest is the oldest.
+/// Connections by number. Numbers ascend, so the lowest is the oldest.
 #[derive(Default)]
 struct PendingTable {
     next_number: u64,
@@ -71,7 +71,7 @@ pub(crate) const MAX_PENDING: usize = 16_384;
 const MAX_EVENTS: usize = 256;
 
 impl PendingTable {
-    /// Cannot be replaced any more.
+    /// Removes a connection from those that can be replaced.
     fn forget(&mut self, client: &ClientId, number: u64) {
         if let Some(of_source) = self.by_client.get_mut(client) {
             of_source.remove(&number);
@@ -284,9 +284,9 @@ pub(crate) struct PendingSlot {
     pending: Arc<PendingConnections>,
     number: u64,
     evicted: Arc<AtomicBool>,
-    /// Others had to leave for it.
+    /// Whether other connections had to leave for it.
     pub(crate) has_evicted: bool,
-    /// Until it is established, where that is possible.
+    /// The sender until it is established, where that is possible.
     candidate: Option<UnprovenSender>,
 }
 
@@ -297,7 +297,7 @@ struct UnprovenSender {
     messages: u32,
 }
 
-/// What a sender must have sent for so long.
+/// Minimum time for which a sender must have sent before it is established, and its minimum number of messages in that time.
 const MIN_ESTABLISHED_TIME: Duration = Duration::from_secs(2);
 const MIN_ESTABLISHED_MESSAGES: u32 = 3;
 
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(established(&of_one), 32);
         let of_many: Vec<_> = (100..260).map(|network| lasting(&table, &source(network, 1))).collect();
         assert_eq!(established(&of_many), 96);
-        // Those that end make room.
+        // Connections that end make room.
         drop(of_one);
         assert!(lasting(&table, &source(7, 1)).candidate.is_none());
     }

@@ -15,10 +15,10 @@ const TABLE_SLOTS: usize = 1 << 16;
 /// Maximum burst, as time at the full rate, to catch up after a pause.
 const MAX_BURST: Duration = Duration::from_millis(250);
 
-/// The rate counts payload; this adds the protocol overhead.
+/// Factor that adds the protocol overhead: the rate counts payload.
 const RATE_MARGIN: f64 = 1.02;
 
-/// For each slot, the time until which its rate is used up.
+/// Limiter of rates: for each slot, the time until which its rate is used up.
 #[derive(Debug)]
 pub struct RateLimiter {
     ns_per_byte: f64,
@@ -31,7 +31,7 @@ impl RateLimiter {
         RateLimiter::with_slots(bits_per_second, TABLE_SLOTS)
     }
 
-    /// All sources together have this rate.
+    /// Makes a limiter whose rate all sources share.
     pub fn of_all_sources(bits_per_second: f64) -> RateLimiter {
         RateLimiter::with_slots(bits_per_second, 1)
     }
@@ -67,7 +67,7 @@ fn slot_index(hasher: &RandomState, key: impl Hash) -> usize {
     hasher.hash_one(key) as usize % TABLE_SLOTS
 }
 
-/// When the slot may be used again, if not now.
+/// Time at which the slot may be used again, if not now.
 fn next_allowed(slot: &AtomicU64, now: Time) -> Option<Time> {
     let at = Time(slot.load(Relaxed).saturating_sub(MAX_BURST.as_nanos() as u64));
     (at > now).then_some(at)
@@ -86,7 +86,7 @@ pub(crate) struct RateMeter {
 }
 
 impl RateMeter {
-    /// When the next byte may move, if not now.
+    /// Time at which the next byte may move, if not now.
     #[inline]
     pub(crate) fn next_allowed(&self, now: Time) -> Option<Time> {
         next_allowed(&self.limiter.slots[self.slot], now)

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// Maximum distinct reasons. A reason may contain numbers that a client chose.
 const MAX_REASONS: usize = 32;
 
-/// Collects all further reasons.
+/// Reason that stands for all further reasons.
 const OTHER_REASONS: &str = "other reasons";
 
 /// A reason, its count, and the last client.
@@ -14,7 +14,7 @@ const OTHER_REASONS: &str = "other reasons";
 pub struct Refusal {
     /// The reason, in one line.
     pub reason: String,
-    /// How often it occurred.
+    /// Number of occurrences.
     pub count: u64,
     /// The last refused client or sender.
     pub last_from: String,

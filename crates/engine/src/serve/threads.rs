@@ -21,10 +21,10 @@ use linkgauge_model::traffic::WaitMode;
 /// Interval between checks of the stop flag in a thread of one connection.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Small, because a party's buffers are on the heap.
+/// Stack size of a client's thread: small, because a party's buffers are on the heap.
 const CLIENT_STACK_BYTES: usize = 256 * 1024;
 
-/// Maximum connections with a thread of their own.
+/// Maximum number of connections with a separate thread.
 const MAX_OWN_THREADS: usize = 256;
 
 /// A connection of a client. The fields are dropped in this order, so its resources are free when its place is.
@@ -49,13 +49,13 @@ pub(crate) struct SharedThreads {
 /// New connections of one shared thread.
 struct NewConnections {
     connections: Mutex<Vec<Connection>>,
-    /// Until the thread takes it.
+    /// The shared thread, until its system thread takes it.
     thread: Mutex<Option<SharedThread<Connection>>>,
     waker: Waker,
 }
 
 impl SharedThreads {
-    /// This number of threads; `None`: one for each CPU.
+    /// Makes this number of threads; `None`: one for each CPU.
     pub fn new(clock: &Clock, threads: Option<NonZeroU32>) -> Result<SharedThreads, Fault> {
         let cpus = cpu::current_affinity().len().max(1);
         let count = threads.map_or(cpus, |count| count.get() as usize);
@@ -81,7 +81,7 @@ impl SharedThreads {
         self.inboxes.iter().for_each(|inbox| inbox.waker.wake());
     }
 
-    /// All connections look at their state soon.
+    /// Makes all connections look at their state soon.
     pub(crate) fn sweep_all(&self) {
         self.inboxes.iter().for_each(|inbox| inbox.waker.sweep());
     }
@@ -167,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Continues in a thread of its own.
+    /// Continues in a separate thread.
     fn spawn(self, tuning: Option<Tuning>, own: Option<OwnThread>) {
         let shared = self.shared.clone();
         let run = move || {

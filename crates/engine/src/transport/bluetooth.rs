@@ -28,11 +28,11 @@ pub(crate) enum BluetoothProtocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BluetoothAddress([u8; 6]);
 
-/// Stands for every adapter of this host.
+/// Address that stands for every adapter of this host.
 pub(crate) const ANY_ADDRESS: BluetoothAddress = BluetoothAddress([0; 6]);
 
 impl BluetoothAddress {
-    /// In the kernel's order.
+    /// Converts to the kernel's order.
     pub(crate) fn to_kernel_order(self) -> [u8; 6] {
         BluetoothAddress::reversed(self.0).0
     }
@@ -220,7 +220,7 @@ pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
     fault_with_limitation(operation, number, error, limitation)
 }
 
-/// Like [`fault`]; `limit` is the reason why this host cannot reach other devices.
+/// Fault of a failed system call, as of [`fault`]; `limit` is the reason why this host cannot reach other devices.
 fn fault_with_limitation(
     operation: &'static str,
     number: &str,

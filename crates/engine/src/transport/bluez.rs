@@ -191,7 +191,7 @@ const FIELD_REPLY_SERIAL: u8 = 5;
 const FIELD_DESTINATION: u8 = 6;
 const FIELD_SIGNATURE: u8 = 8;
 
-/// Do not start a daemon for this call.
+/// Flag: no daemon is started for this call.
 const FLAG_NO_AUTO_START: u8 = 2;
 
 struct DbusCall {

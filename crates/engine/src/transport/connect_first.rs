@@ -7,6 +7,7 @@ use std::time::Duration;
 use socket2::{Protocol, Socket};
 
 use super::internet;
+use crate::link::own_interfaces;
 use crate::link::reachability::{connect_fault, ignore_reports, keep_weightier, silent_fault, socket_fault};
 use crate::link::unsent::SilentAttempt;
 use crate::link::{Fault, OpenContext};
@@ -25,7 +26,7 @@ pub(crate) fn connect_first(
 ) -> Result<Socket, Fault> {
     let addresses = internet::resolve_addresses(endpoint, context, internet::EndpointRole::Open)?;
     // A host that is silent may yet be reported as unreachable; no router reports on this host.
-    let is_own = addresses.iter().all(|address| internet::is_own(address.ip()));
+    let is_own = addresses.iter().all(|address| own_interfaces::is_own(address.ip()));
     let within = if is_own { context.timeout } else { context.timeout.max(context.report_time) };
     let socket = race(&addresses, context.clock.now() + within, context, open)?;
     let (host, _) = endpoint.host_port()?;
@@ -118,7 +119,7 @@ fn wait_for_one(attempts: &[Socket], left: Duration) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use std::net::{IpAddr, TcpListener};
 
     use socket2::{Domain, Type};

@@ -43,7 +43,7 @@ pub(crate) struct DatagramLink {
 }
 
 impl DatagramLink {
-    /// `first` are messages of this peer that the listener has already received.
+    /// Makes a link. `first` are messages of this remote that the listener has already received.
     pub fn new(inner: SocketLink, offload: OffloadOptions, first: VecDeque<Vec<u8>>) -> DatagramLink {
         DatagramLink {
             inner,

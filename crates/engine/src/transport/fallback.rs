@@ -25,7 +25,7 @@ pub(crate) struct FallbackLink {
     /// The addresses to try next; none from the first reply on.
     untried: VecDeque<SocketAddr>,
     is_decided: bool,
-    /// When the next address is tried.
+    /// Time at which the next address is tried.
     next_at: Option<Time>,
     last_fault: Option<Fault>,
     last_sent: Vec<u8>,
@@ -65,7 +65,7 @@ pub(crate) fn open(
     };
     link.try_next();
     let Some((_, first)) = link.tried.first() else { return Err(link.take_fault()) };
-    // Which socket counts is not known yet.
+    // It is not known yet which socket counts.
     link.caps = Caps { descriptor: LinkDescriptor::None, ..first.caps().clone() };
     Ok(Box::new(link))
 }
@@ -100,7 +100,7 @@ impl FallbackLink {
         Ok(link)
     }
 
-    /// After the failure of a link: tries the next address, and drops the link. An error if there is no other.
+    /// Tries the next address after the failure of a link, and drops the link. An error if there is no other address.
     fn drop_failed(&mut self, index: usize, fault: Fault) -> Result<(), Fault> {
         keep_weightier(&mut self.last_fault, fault);
         self.try_next();
@@ -236,7 +236,7 @@ impl Link for FallbackLink {
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use std::net::UdpSocket;
 
     use super::*;

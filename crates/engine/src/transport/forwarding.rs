@@ -16,7 +16,7 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_system::{self as system, Blocking, ReceivedDatagram};
 
-/// How the sockets of an address family find each other.
+/// Way in which the sockets of an address family find each other.
 pub(crate) trait DatagramFamily: Send {
     /// Identifies a client.
     type Sender: Clone + Eq + Hash + Send;

@@ -1,8 +1,8 @@
-//! What hop-limited probes to an endpoint consist of: that depends on its transport.
+//! Kinds of hop-limited probes to an endpoint: they depend on its transport.
 
 use super::{icmp, tcp, udp};
 
-/// What the probes are.
+/// Kind of the probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeKind {
     /// Datagrams to a port where nothing is expected to listen.

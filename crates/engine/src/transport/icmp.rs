@@ -57,6 +57,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
             }),
         }
     },
+    resolve: Some(internet::resolve),
     available: || {
         open_socket(Domain::IPV4, None).map(|_| ()).map_err(|fault| match fault {
             Fault::System { source, .. } => {
@@ -81,16 +82,16 @@ const NOT_PERMITTED_REMEDY: &str = "as root type: sysctl net.ipv4.ping_group_ran
 const PING_SOCKET_REMEDY: &str =
     "as root type: sysctl net.ipv4.ping_group_range='0 2147483647', or leave out socket=ping";
 
-/// Type, code, checksum, identifier and sequence number of an echo (RFC 792, RFC 4443).
+/// Bytes of type, code, checksum, identifier and sequence number of an echo (RFC 792, RFC 4443).
 const ICMP_HEADER_BYTES: usize = 8;
 /// Types of replies.
 const REPLY_V4: u8 = 0;
 const REPLY_V6: u8 = 129;
-/// The 16-bit length field of the IPv4 header includes the IP header (20) and the ICMP header.
+/// Maximum message size: the 16-bit length field of the IPv4 header includes the IP header (20) and the ICMP header.
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - ICMP_HEADER_BYTES;
-/// The length field of IPv6 includes the ICMP header only.
+/// Maximum message size: the length field of IPv6 includes the ICMP header only.
 const MAX_MESSAGE_BYTES_V6: usize = 65_535 - ICMP_HEADER_BYTES;
-/// An IPv4 header with all its options.
+/// Bytes of an IPv4 header with all its options.
 const MAX_IP_HEADER_BYTES: usize = 60;
 
 fn caps(family: IpFamily) -> Caps {
@@ -105,14 +106,14 @@ fn caps(family: IpFamily) -> Caps {
         // No program receives at the remote: its kernel echoes all messages.
         is_device: true,
         unpaced_scope: UnpacedScope::Nowhere,
-        // Its errors arrive at the same descriptor; a thread for many links has not been tried with them.
+        // Errors of the socket arrive at the same descriptor; a thread for many links has not been tried with them.
         descriptor: LinkDescriptor::None,
         has_kernel_stamps: true,
         ..Caps::STREAM
     }
 }
 
-/// How echo requests are sent.
+/// Kind of socket that sends echo requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IcmpSocketKind {
     Ping,
@@ -157,7 +158,7 @@ pub(crate) fn open_socket(
         }
     }
     Err(match (refusal, kind) {
-        // Not a question of rights: usually there is no IPv6.
+        // The cause is not missing rights: usually there is no IPv6.
         (Some(source), _) if source.kind() != io::ErrorKind::PermissionDenied => {
             Fault::System { operation: "open a socket", source }
         }

@@ -9,17 +9,17 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::host::interfaces;
 use crate::link::own_interfaces::{interface_between, interface_facts, recent_facts};
 use crate::link::traffic_class::set_traffic_class;
-use crate::link::{Facts, Fault, OpenContext, Transport};
+use crate::link::{Facts, Fault, OpenContext};
 use linkgauge_model::endpoint::{DEFAULT_PORT, Endpoint, EndpointError};
 use linkgauge_model::run::PATH_MTU_FACT;
 use linkgauge_system::{self as system, Errno, IpFamily};
 
-/// What an endpoint is used for.
+/// Use of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndpointRole {
-    /// A link to it.
+    /// Opening a link to the endpoint.
     Open,
-    /// Accepting links on it.
+    /// Accepting links on the endpoint.
     Listen,
 }
 
@@ -84,6 +84,11 @@ fn is_without_server(error: &io::Error) -> bool {
     error.to_string().contains("Temporary failure")
 }
 
+/// The addresses of an endpoint; port 0 is valid.
+pub(crate) fn resolve(endpoint: &Endpoint, context: &OpenContext) -> Result<Vec<SocketAddr>, Fault> {
+    resolve_addresses(endpoint, context, EndpointRole::Listen)
+}
+
 /// Binds a socket to the address that it is to listen on.
 pub(crate) fn bind_to_listen(
     socket: &Socket,
@@ -94,22 +99,6 @@ pub(crate) fn bind_to_listen(
         socket.set_only_v6(true).map_err(Fault::system("set IPV6_V6ONLY"))?;
     }
     socket.bind(&address.into()).map_err(Fault::system("bind"))
-}
-
-/// Whether all addresses of the endpoint belong to this host.
-pub fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
-    resolve_addresses(endpoint, context, EndpointRole::Listen)
-        .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
-}
-
-/// Whether the endpoints of a transport are hosts on the Internet, by its options.
-pub(crate) fn is_internet(transport: &Transport) -> bool {
-    transport.options.contains(&FAMILY_OPTION)
-}
-
-/// Whether an address belongs to this host.
-pub(crate) fn is_own(address: IpAddr) -> bool {
-    address.is_loopback() || system::interface_addresses().iter().any(|(_, own)| *own == address)
 }
 
 /// Options of every transport over IP, for its list: name and meaning.
@@ -125,7 +114,7 @@ pub(crate) const DSCP_OPTION: (&str, &str) = (
     "dscp",
     "class of service in the IP header of sent packets: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
 );
-/// Only for datagrams: on streams the kernel negotiates ECN and sets the bits.
+/// Option for datagrams only: on streams the kernel negotiates ECN and sets the bits.
 pub(crate) const ECN_OPTION: (&str, &str) =
     ("ecn", "ECN bits in the IP header of sent packets: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
@@ -202,7 +191,7 @@ impl IpOptions {
         is_requested.then(|| self.dscp.unwrap_or(0) << 2 | self.ecn.unwrap_or(0))
     }
 
-    /// For links without ports.
+    /// Makes the options for links without ports.
     pub(crate) fn without_port(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
         let address = |text: &str| text.parse::<IpAddr>().ok();
         endpoint.parse_option(BIND_OPTION.0, "an address of this host", address)?;
@@ -365,7 +354,7 @@ pub(crate) fn bound_port(socket: &Socket) -> u16 {
     socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
-/// Adds addresses, path MTU and interface of a connected socket, and its effective [`IpOptions`].
+/// Adds addresses, path MTU and interface of a connected socket, and its effective `IpOptions`.
 pub fn facts(socket: &Socket, facts: &mut Facts) {
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));

@@ -21,6 +21,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         ("mode", "basic (default), or ertm, which retransmits lost data; both ends must set it"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
+    resolve: None,
     available: || bluetooth::available(BluetoothProtocol::L2cap, "bluetooth"),
     limitation: bluetooth::limitation,
     open,
@@ -106,7 +107,7 @@ fn socket_address(device: BluetoothAddress, psm: u16) -> SockAddr {
     bluetooth::socket_address(&psm.to_le_bytes(), device, &[0; 4])
 }
 
-/// In the form of an endpoint.
+/// Formats an address like an endpoint.
 fn address_text(address: &SockAddr) -> Option<String> {
     let (device, before, _) = bluetooth::split_address(address, 2)?;
     Some(format!("{device}/{}", u16::from_le_bytes(before.try_into().ok()?)))

@@ -57,6 +57,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
+    resolve: Some(super::internet::resolve),
     available: tcp::TRANSPORT.available,
     limitation: || None,
     open,
@@ -68,7 +69,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     },
 };
 
-/// The same protocol over Ethernet.
+/// The transport `linx+eth` in the list of transports: the protocol of `linx` over Ethernet.
 pub(crate) const ETHERNET_TRANSPORT: Transport = Transport {
     scheme: "linx+eth",
     summary: "Enea LINX endpoint of another node on the same Ethernet",
@@ -79,6 +80,7 @@ pub(crate) const ETHERNET_TRANSPORT: Transport = Transport {
         ("ethertype", "Ethernet type of the frames in hex (0x8911; before LINX 2.0.1 it was 0x9999)"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
+    resolve: None,
     available: || match Socket::new(Domain::PACKET, Type::DGRAM, None) {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -101,13 +103,13 @@ pub(crate) const ETHERNET_TRANSPORT: Transport = Transport {
 /// Default port of LINX nodes.
 const DEFAULT_LINX_PORT: u16 = 19_790;
 
-/// `sun_path` holds 108 bytes, the first of which is zero here.
+/// Maximum length of a name: `sun_path` holds 108 bytes, the first of which is zero here.
 const MAX_NAME_BYTES: usize = 107 - LOCAL_NAME_PREFIX.len();
 
 /// Prefix of the abstract Unix socket of an endpoint on this host; its name follows.
 const LOCAL_NAME_PREFIX: &str = "linkgauge.linx/";
 
-/// The same endpoint with raw signals. Endpoints of other transports are returned unchanged.
+/// Returns the endpoint with raw signals. Endpoints of other transports are returned unchanged.
 ///
 /// # Errors
 ///
@@ -184,7 +186,7 @@ impl DisconnectReason {
     }
 }
 
-/// How the remote node is reached.
+/// Way to the remote node.
 enum NodeAddress {
     /// The node as a TCP endpoint.
     Tcp(Endpoint),

@@ -1,8 +1,8 @@
 //! Transports: the kinds of links. Each one is a file or folder with a `TRANSPORT`, and one line in the
-//! [registry](crate::registry).
+//! registry of a program.
 //!
-//! The other files are what several of them share: sockets of any address family ([`socket`]), datagrams on them
-//! ([`datagram`]), hosts and addresses of the Internet ([`internet`]), Bluetooth ([`bluetooth`]).
+//! The other files are what several of them share: sockets of any address family (`socket.rs`), datagrams on them
+//! (`datagram.rs`), hosts and addresses of the Internet ([`internet`]), Bluetooth ([`bluetooth`]).
 
 pub mod bluetooth;
 pub mod bluez;
@@ -17,7 +17,6 @@ pub mod icmp;
 pub mod internet;
 pub(crate) mod l2cap;
 pub mod linx;
-pub(crate) mod mem;
 mod offload;
 pub mod rfc2217;
 pub(crate) mod rfcomm;

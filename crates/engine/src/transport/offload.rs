@@ -17,25 +17,25 @@ use crate::link::{Facts, MAX_COALESCED_BYTES};
 use linkgauge_model::clock::Clock;
 use linkgauge_system::{self as system, Blocking, Errno};
 
-/// How several datagrams are sent.
+/// Method of sending several datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendMethod {
-    /// One per call.
+    /// One datagram per call.
     Single,
-    /// Several per call (`sendmmsg`).
+    /// Several datagrams per call (`sendmmsg`).
     Many,
-    /// One large one that the kernel or the card segments (`UDP_SEGMENT`).
+    /// One large datagram that the kernel or the card segments (`UDP_SEGMENT`).
     Segments,
 }
 
-/// How several datagrams are received.
+/// Method of receiving several datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveMethod {
-    /// One per call.
+    /// One datagram per call.
     Single,
-    /// Several per call (`recvmmsg`).
+    /// Several datagrams per call (`recvmmsg`).
     Many,
-    /// Coalesced by the kernel (`UDP_GRO`).
+    /// Datagrams that the kernel has coalesced (`UDP_GRO`).
     Coalesced,
 }
 
@@ -64,7 +64,7 @@ impl ReceiveMethod {
 /// Whether an offload may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OffloadChoice {
-    /// If it measures faster.
+    /// The offload is used if it measures faster.
     Auto,
     Off,
     On,
@@ -80,7 +80,7 @@ pub(crate) struct OffloadOptions {
 }
 
 impl OffloadOptions {
-    /// For families without offloads.
+    /// Options for address families without offloads.
     pub(crate) const NONE: OffloadOptions =
         OffloadOptions { segments: OffloadChoice::Off, coalesced: OffloadChoice::Off };
 
@@ -129,13 +129,13 @@ impl OffloadOptions {
     }
 }
 
-/// From this message size on, offloads are used only on request.
+/// Message size in bytes above which offloads are used only on request.
 const MAX_OFFLOAD_MESSAGE_BYTES: usize = 16 * 1024;
 
-/// Fits an Ethernet frame with any headers; a usual size for bulk transfers over UDP.
+/// Message size in bytes that fits an Ethernet frame with any headers; usual for bulk transfers over UDP.
 const PROBE_MESSAGE_BYTES: usize = 1400;
 
-/// The capacity of a packet of 64 KiB.
+/// Number of these messages that a packet of 64 KiB holds.
 const PROBE_MESSAGES: usize = 46;
 
 /// Time for each of the five combinations.
@@ -269,7 +269,7 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_millis(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
 
     #[test]
     fn the_choice_is_respected_and_large_messages_are_not_offloaded() {

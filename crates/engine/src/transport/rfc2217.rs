@@ -51,6 +51,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         (tcp::TRANSPORT.parse_caps)(endpoint)?;
         serial_line::settings_of(endpoint).map(|settings| port_caps(&settings))
     },
+    resolve: Some(internet::resolve),
     available: tcp::TRANSPORT.available,
     limitation: || None,
     open,
@@ -71,14 +72,13 @@ pub fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<End
 /// Minimum timeout for a reply; longer if opening may take longer. pyserial uses the same time.
 const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A port that has sent no Telnet by then is a raw one: others send a greeting, or reply to a first offer at
-/// once.
+/// Timeout for Telnet: a port that has sent none by then is a raw one; others send a greeting, or reply to a first offer at once.
 const TELNET_DETECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server that reads a connection closes it within this time after its end.
+/// Time within which a server that reads a connection closes it after its end.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The default port differs between makes of device servers.
+/// Requires a port in the endpoint: the default port differs between makes of device servers.
 fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     match endpoint.host_port()? {
         (_, Some(_)) => Ok(()),
@@ -89,7 +89,7 @@ fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     }
 }
 
-/// Commands arrive at the socket as well, and received data may wait in the inbox, so the socket shows neither.
+/// Capabilities without a descriptor: the socket shows neither that commands arrive nor that received data waits in the inbox.
 fn port_caps(line: &SerialSettings) -> Caps {
     Caps { descriptor: LinkDescriptor::None, ..serial_line::caps(line) }
 }

@@ -35,6 +35,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         serial_line::FLOW_CONTROL_OPTION,
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).and_then(|_| caps(endpoint)),
+    resolve: None,
     available: || bluetooth::available(BluetoothProtocol::Rfcomm, "rfcomm"),
     limitation: bluetooth::limitation,
     open,
@@ -63,7 +64,7 @@ const MAX_CHANNEL: u8 = 30;
 #[derive(Clone, Copy)]
 struct Options {
     device: BluetoothAddress,
-    /// `None` if the channel is to be looked up, or, for a listener, chosen.
+    /// Number of the channel. `None` if the channel is to be looked up, or, for a listener, chosen.
     channel: Option<u8>,
     service: Option<Uuid>,
     adapter: Option<AdapterSelector>,
@@ -103,7 +104,7 @@ fn socket_address(device: BluetoothAddress, channel: u8) -> SockAddr {
     bluetooth::socket_address(&[], device, &[channel, 0])
 }
 
-/// In the form of an endpoint.
+/// Formats an address like an endpoint.
 fn address_text(address: &SockAddr) -> Option<String> {
     let (device, _, after) = bluetooth::split_address(address, 0)?;
     Some(format!("{device}/{}", after.first()?))
@@ -142,7 +143,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
     }
 }
 
-/// Where every device serves service discovery (Core, volume 3, part B).
+/// Channel on which every device serves service discovery (Core, volume 3, part B).
 const SDP_PSM: u16 = 1;
 
 /// The channel on which the device offers the service.
@@ -243,7 +244,7 @@ fn register_service(
     }
 }
 
-/// One per device, and an adapter supports at most seven in its piconet.
+/// Queue for one connection per device: an adapter supports at most seven devices in its piconet.
 const LISTEN_BACKLOG: i32 = 7;
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         internet::PRIORITY_OPTION,
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| ASSOCIATION_CAPS),
+    resolve: Some(internet::resolve),
     available: || {
         Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::SCTP)).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(

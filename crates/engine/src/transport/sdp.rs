@@ -31,7 +31,7 @@ impl Uuid {
         Uuid(random | 0x4 << 76 | 0x2 << 62)
     }
 
-    /// In full length.
+    /// Formats the UUID in full length.
     pub(crate) fn to_full_text(self) -> String {
         let digits = format!("{:032x}", self.0);
         [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
@@ -103,7 +103,7 @@ pub struct ServiceSearch {
 /// The next step after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchProgress {
-    /// Send [`ServiceSearch::request`] for the next part.
+    /// The caller sends [`ServiceSearch::request`] for the next part.
     Continue,
     /// The channel, if the device offers the service on one.
     Done(Option<u8>),

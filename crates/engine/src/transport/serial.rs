@@ -40,6 +40,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| {
         Options::from_endpoint(endpoint).map(|options| serial_line::caps(&options.settings))
     },
+    resolve: None,
     available: || Ok(()),
     limitation: || None,
     open: |endpoint, context| Ok(Box::new(SerialLink::open(endpoint, context)?)),
@@ -237,7 +238,7 @@ impl PortControl for SerialLink {
 mod tests {
     use super::*;
 
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use linkgauge_system::Pty;
 
     /// A terminal holds 4096 bytes for its reader, and some more before them.

@@ -29,7 +29,7 @@ use linkgauge_system::{
     self as system, AsHandle, Blocking, BorrowedHandle, DatagramInfo, Errno, IpFamily, PollFlags, poll, watch,
 };
 
-/// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
+/// Timeout below which the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
 const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Reads the effective settings of a transport's socket.
@@ -47,11 +47,11 @@ pub(crate) struct SocketLink {
     pub(crate) rearms_quick_ack: bool,
     /// A refusal after this means that the remote has gone.
     has_received: bool,
-    /// Since when a rule of this host has discarded each message sent, and how many.
+    /// Time since which a rule of this host has discarded each message sent, and the number of these messages.
     refused: Option<(Time, u32)>,
-    /// The kernel stores reports about the packets of this link. It does until the remote has replied.
+    /// Whether the kernel stores reports about the packets of this link. It does until the remote has replied.
     pub(crate) reads_reports: bool,
-    /// The socket is being connected; [`Link::reopen`] waits for it.
+    /// Whether the socket is being connected; [`Link::reopen`] waits for it.
     pub(crate) is_connecting: bool,
     /// Maximum size of one send operation on a stream.
     pub(crate) max_send_bytes: usize,
@@ -288,7 +288,7 @@ impl SocketLink {
         Ok((length, info))
     }
 
-    /// When the device passed the last received message to the kernel.
+    /// Takes the time at which the device passed the last received message to the kernel.
     #[inline]
     pub(crate) fn take_arrived(&mut self) -> Option<Time> {
         self.arrived.take()
@@ -306,7 +306,7 @@ impl SocketLink {
     /// Shuts down one direction or both.
     pub(crate) fn shutdown(&self, how: Shutdown) -> Result<(), Fault> {
         match self.socket.shutdown(how) {
-            // The peer was faster.
+            // The remote was faster.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             done => done.map_err(Fault::system("finish sending")),
         }
@@ -341,7 +341,7 @@ pub(crate) fn wait_ready(socket: impl AsHandle, which: IoDirection, left: Durati
     !poll_events(socket, which, left).is_empty()
 }
 
-/// The same; returns its events, or none.
+/// Waits like [`wait_ready`]; returns the events of the socket, or none.
 fn poll_events(socket: impl AsHandle, which: IoDirection, left: Duration) -> PollFlags {
     let flags = match which {
         IoDirection::Receive => PollFlags::IN,
@@ -424,7 +424,7 @@ impl Link for SocketLink {
         let mut socket = [watch(&self.socket, PollFlags::RDHUP)];
         // Errors and the end of both directions are reported without a request.
         let is_hung_up = poll(&mut socket, Duration::ZERO).is_ok_and(|ready| ready > 0);
-        // An error is reported until a call has returned it. After that, unsent bytes have no peer to go to.
+        // An error is reported until a call has returned it. After that, unsent bytes have no remote to go to.
         let has_error = socket[0].revents().contains(PollFlags::ERR);
         let has_no_peer =
             || matches!(self.socket.peer_addr(), Err(error) if error.kind() == io::ErrorKind::NotConnected);

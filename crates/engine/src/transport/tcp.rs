@@ -52,6 +52,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         serial_line::FLOW_CONTROL_OPTION,
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint, EndpointRole::Open).map(|options| options.caps()),
+    resolve: Some(internet::resolve),
     available: || {
         Socket::new(Domain::IPV4, Type::STREAM, None).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
@@ -87,7 +88,7 @@ struct Options {
     tcp: TcpOptions,
     ip: IpOptions,
     is_multipath: bool,
-    /// In whole seconds; `None` if it is off.
+    /// Idle time before keep-alives, in whole seconds; `None` if they are off.
     keepalive_idle: Option<Duration>,
     /// Settings of the line behind a remote device server.
     serial_settings: Option<serial_line::SerialSettings>,
@@ -135,7 +136,7 @@ impl Options {
         Ok(socket)
     }
 
-    /// The same, ready to connect.
+    /// A socket for that address, ready to connect.
     fn open_bound(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = self.open_socket(address)?;
         ask_for_reports(&socket, address.ip())?;

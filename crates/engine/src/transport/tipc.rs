@@ -44,6 +44,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         ("answers", "rdm and dgram, for listeners: replies go to this name (to the sender)"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
+    resolve: None,
     available: || {
         raw_socket(Type::SEQPACKET).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
@@ -73,7 +74,7 @@ const MAX_MESSAGE_BYTES: usize = 66_000;
 /// Interval of further calls to a name whose socket does not listen yet.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Lower types are reserved for the kernel (`TIPC_RESERVED_TYPES`).
+/// Lowest type that is not reserved for the kernel (`TIPC_RESERVED_TYPES`).
 const FIRST_USER_TYPE: u32 = 64;
 
 /// A service address: the destination of messages, whichever socket has published it.
@@ -132,12 +133,12 @@ impl fmt::Display for TipcPort {
     }
 }
 
-/// One of the sockets that have published a name.
+/// Address of one of the sockets that have published a name.
 fn service_address(name: ServiceName) -> SockAddr {
     system::tipc_address(ADDRESS_SERVICE, [name.service_type, name.instance, 0])
 }
 
-/// All sockets that have published a name; also used to publish it.
+/// Address of all sockets that have published a name; also used to publish it.
 fn range_address(name: ServiceName) -> SockAddr {
     system::tipc_address(ADDRESS_RANGE, [name.service_type, name.instance, name.instance])
 }

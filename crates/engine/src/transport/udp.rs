@@ -50,6 +50,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         let (host, _) = endpoint.host_port()?;
         Ok(caps(IpFamily::of_host(host)))
     },
+    resolve: Some(internet::resolve),
     available: || {
         Socket::new(Domain::IPV4, Type::DGRAM, None).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
@@ -69,9 +70,9 @@ pub(crate) const TRANSPORT: Transport = Transport {
     },
 };
 
-/// The 16-bit length field of the IPv4 header includes the IP header (20) and the UDP header (8).
+/// Maximum message size: the 16-bit length field of the IPv4 header includes the IP header (20) and the UDP header (8).
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - 8;
-/// The length field of IPv6 includes the UDP header only.
+/// Maximum message size: the length field of IPv6 includes the UDP header only.
 const MAX_MESSAGE_BYTES_V6: usize = 65_535 - 8;
 
 fn caps(family: IpFamily) -> Caps {
@@ -263,7 +264,7 @@ fn sort_by_sender(
     if waiting.from == *from { messages.push_back(waiting.bytes) } else { others.push_back(waiting) }
 }
 
-/// On an IPv6 socket an IPv4 address has the mapped form.
+/// Address in the form of another one: on an IPv6 socket an IPv4 address has the mapped form.
 fn mapped_like(ip: IpAddr, like: SocketAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if like.is_ipv6() => v4.to_ipv6_mapped().into(),

@@ -35,6 +35,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.expected_caps()),
+    resolve: None,
     available: || {
         Socket::new(Domain::UNIX, Type::STREAM, None).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
@@ -211,7 +212,7 @@ const DEFAULT_BUFFER_BYTES: usize = 212_992;
 /// The part of the send buffer that `unix_dgram_sendmsg` of net/unix/af_unix.c reserves.
 const SEND_BUFFER_OVERHEAD_BYTES: usize = 32;
 
-/// A larger message needs a larger block of memory than the kernel allocates (found by experiment, Linux
+/// Maximum message size: a larger message needs a larger block of memory than the kernel allocates (found by experiment, Linux
 /// 6.18).
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 

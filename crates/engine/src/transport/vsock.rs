@@ -20,6 +20,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     example: "vsock://host:7100",
     options: &[("buffer", "receive buffer in bytes, 1 to 1Gi (256Ki)")],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| Caps::STREAM),
+    resolve: None,
     available: || {
         Socket::new(Domain::VSOCK, Type::STREAM, None).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(

@@ -1,5 +1,5 @@
 //! Workloads: the kinds of measurement. One file has the client and the server side of a workload; each workload has
-//! one line in the [registry](crate::registry).
+//! one line in the registry of a program.
 //!
 //! Both sides are parties (`link::party`). The only loop that runs them is `link::party::drive`.
 

@@ -54,7 +54,7 @@ fn imbalance(counts: &MessageCounts) -> Option<String> {
     (late > lost).then(|| format!("{late} late replies, which count as lost, and {lost} lost"))
 }
 
-/// More payload than the sent messages held.
+/// Description of payload beyond what the sent messages held, if there is more.
 fn excess_bytes(place: &FigurePlace, expected: &CheckedFigures) -> Option<String> {
     let (counts, delivery) = (&place.figures.counts, &place.figures.delivery);
     let case = expected.case;

@@ -1,4 +1,4 @@
-//! Rates, bytes and times: rate × time = bytes, shares from 0 to 100 %.
+//! Rules of rates, bytes and times: rate × time = bytes, shares from 0 to 100 %.
 
 use super::{CheckedFigures, Contradiction, FigurePlace, LeftOut};
 use crate::run::Figures;

@@ -1,4 +1,4 @@
-//! Every rule finds what breaks it, and an import keeps what does not contradict.
+//! Tests that every rule finds what breaks it, and that an import keeps what does not contradict.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ fn every_rule_finds_its_contradiction() {
             "{expected}: {:?}",
             texts(&broken)
         );
-        // Also in a repetition, which is named.
+        // Such figures are found in a repetition, too, which is named.
         let mut repeated = case();
         repeated.repeats = vec![crate::run::PartResult::new("file", 1_000_000_000, repeated.figures.clone())];
         breakage(&mut repeated.repeats[0].figures);

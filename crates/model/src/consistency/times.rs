@@ -1,4 +1,4 @@
-//! Distributions of times: min ≤ p50 ≤ p90 ≤ p99 ≤ max, the mean between min and max, shares from 0 to 1.
+//! Rules of distributions of times: min ≤ p50 ≤ p90 ≤ p99 ≤ max, the mean between min and max, shares from 0 to 1.
 
 use super::{Contradiction, LeftOut};
 use crate::run::{Distribution, Figures};

@@ -12,21 +12,21 @@ pub(super) fn is_counted(metric: &str, case: &CaseResult) -> bool {
         "loss" | "lost" | "lost_reverse" | "duplicate" | "reordered" => {
             !is_transfer(case) || case.effective.get(RELIABLE_STREAM_FACT) != Some(&Value::Bool(true))
         }
-        // Of replies.
+        // Counts of replies.
         "late" | "early" => !is_transfer(case),
         "late_sends" | "missed_sends" => !has_no_schedule(case),
-        // Of what a loop returns.
+        // Counts of what a loop returns.
         "lost_bytes" | "inserted_bytes" => case.direction == Direction::Loop,
         _ => true,
     }
 }
 
-/// Payload was delivered, without round trips.
+/// Whether payload was delivered without round trips.
 fn is_transfer(case: &CaseResult) -> bool {
     case.figures.delivery.delivered_bytes.is_some() && case.figures.times.latency_ns.is_none()
 }
 
-/// Each message is sent as soon as the one before it permits.
+/// Whether each message is sent as soon as the one before it permits.
 fn has_no_schedule(case: &CaseResult) -> bool {
     let pacing = case.requested.get("pacing").and_then(|pacing| pacing.get("kind")?.as_str());
     pacing == Some("closed")

@@ -16,7 +16,7 @@ use crate::units;
 pub struct Threshold {
     metric: Metric,
     relation: Relation,
-    /// In the metric's unit.
+    /// Limit in the metric's unit.
     limit: f64,
 }
 
@@ -30,7 +30,7 @@ enum Relation {
 }
 
 impl Relation {
-    /// Longer operators first, because the first prefix match counts.
+    /// All relations, longer operators first, because the first prefix match counts.
     const ALL: [(&'static str, Relation); 5] = [
         ("<=", Relation::AtMost),
         (">=", Relation::AtLeast),
@@ -54,7 +54,7 @@ impl Relation {
     }
 }
 
-/// Why a threshold could not be parsed.
+/// Error of a threshold that could not be parsed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThresholdError {
@@ -71,7 +71,7 @@ pub enum ThresholdError {
     Limit {
         /// The threshold as typed.
         text: String,
-        /// What is wrong with its limit.
+        /// Error of the limit.
         error: units::UnitError,
     },
 }

@@ -3,7 +3,7 @@
 use super::expand::may_run_together;
 use super::{Case, CaseSpecError, Plan, PlanError};
 
-/// More repetitions than this are a typing error.
+/// Maximum number of repetitions; more are a typing error.
 const MAX_REPEAT: u32 = 100_000;
 
 impl Plan {
@@ -22,7 +22,7 @@ impl Plan {
         Ok(Plan { title: None, repeat: 1, keep_going: false, cases })
     }
 
-    /// The same plan, measured this many times.
+    /// Returns the plan with this number of repetitions.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Plan {
         Ok(Plan { repeat, ..self })
     }
 
-    /// The same plan with a title for the run. A blank title is none.
+    /// Returns the plan with a title for the run. A blank title is none.
     pub fn titled(self, title: Option<String>) -> Plan {
         Plan { title: title.filter(|title| !title.trim().is_empty()), ..self }
     }

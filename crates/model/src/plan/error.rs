@@ -1,16 +1,16 @@
 //! Errors of plans.
 
-/// Why a plan is invalid.
+/// Error of an invalid plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The file is invalid: the line, the key, and what is allowed.
     #[error("{0}")]
     Toml(String),
-    /// There is nothing to measure.
+    /// The plan has no cases.
     #[error("the plan has no case: add a [[case]] with a url")]
     Empty,
-    /// There is more to measure than anyone waits for.
+    /// The plan has too many cases or endpoints.
     #[error("the plan has more than 10 000 cases or 65 536 endpoints: use shorter lists, or several plans")]
     TooMany,
     /// A case is invalid.
@@ -18,7 +18,7 @@ pub enum PlanError {
     Case {
         /// Number of the case, from 1.
         case: usize,
-        /// What is wrong.
+        /// Error of the case.
         error: CaseSpecError,
     },
     /// The line of a file that another error is about.
@@ -26,7 +26,7 @@ pub enum PlanError {
     At {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Error at this line.
         error: Box<PlanError>,
     },
     /// A URL is not an endpoint.
@@ -35,7 +35,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// The same with its line, if that is known.
+    /// Adds the line to the error, if the line is known.
     pub(super) fn at(self, line: Option<usize>) -> PlanError {
         match line {
             Some(line) => PlanError::At { line, error: Box::new(self) },
@@ -44,13 +44,13 @@ impl PlanError {
     }
 }
 
-/// Why a case as typed is invalid.
+/// Error of a case as typed that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct CaseSpecError {
     /// The field of the plan file, like `size`.
     pub field: &'static str,
-    /// What is wrong, and a remedy.
+    /// Description of the error, and a remedy.
     pub what: String,
 }
 

@@ -3,19 +3,19 @@
 use super::{Case, CaseSpec, CaseSpecError, Direction, OneOrMany, parse_message_bytes};
 use crate::endpoint::Endpoint;
 
-/// More ports or connections than this are a typing error.
+/// Maximum number of ports or connections; more are a typing error.
 pub(super) const MAX_PARALLEL: u32 = 16_384;
 
-/// More cases of a plan than this are a typing error.
+/// Maximum number of cases of a plan; more are a typing error.
 const MAX_CASES: usize = 10_000;
 
-/// More endpoints of all cases together are one, too.
+/// Maximum number of endpoints of all cases together; more are a typing error.
 const MAX_ENDPOINTS: usize = 65_536;
 
-/// More connections of a case than this are a typing error: all ports together.
+/// Maximum number of connections of a case, all ports together; more are a typing error.
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// Values of the lists that every case repeats.
+/// Maximum number of values of the lists that every case repeats.
 const MAX_LATE_LIMITS: usize = 100;
 const MAX_THRESHOLDS: usize = 100;
 
@@ -73,7 +73,7 @@ impl CaseSpec {
         Ok(cases)
     }
 
-    /// Checks how many there would be before any is made.
+    /// Checks how many cases there would be before any is made.
     fn check_amounts(&self, urls: usize, groups: usize) -> Result<(), CaseSpecError> {
         let (ports, parallel) = (values(self.ports.as_ref()), values(self.parallel.as_ref()));
         ports.iter().try_for_each(|&ports| check_parallel("ports", ports))?;

@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, MapAccess, S
 pub enum OneOrMany<T> {
     /// A single value.
     One(T),
-    /// Several values.
+    /// A list of values.
     Many(Vec<T>),
 }
 
@@ -25,7 +25,7 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// Not derived: of an untagged enum, serde reports only that no variant matches.
+/// Reports the error of the value. A derived untagged enum reports only that no variant matches.
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OneOrMany<T>, D::Error> {
         from.deserialize_any(OneOrManyVisitor(PhantomData))

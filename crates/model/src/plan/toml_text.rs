@@ -105,7 +105,7 @@ pub(crate) fn in_plain_words(message: &str) -> String {
     message.replace("unknown variant", "unknown value").replace("missing field", "missing key")
 }
 
-/// `integer `3`` → `3`.
+/// Value in a message of the parser: `integer `3`` → `3`.
 fn found_value(found: &str) -> String {
     match found {
         "map" => "a table".to_owned(),

@@ -1,12 +1,12 @@
-//! What is wrong with a text that should be a run document, in one line: where, and what is allowed there. The messages of the
-//! parser name types of Rust.
+//! Describes the fault of a text that should be a run document, in one line: its place, and what is allowed there. The messages
+//! of the parser name types of Rust.
 
 use serde_json::Error;
 use serde_json::error::Category;
 
 use crate::plan::toml_text::in_plain_words;
 
-/// What is wrong with the text, by the error of its parser.
+/// Fault of the text, by the error of its parser.
 pub(super) fn describe(error: &Error, text: &str) -> String {
     let Some(first) = text.trim_start().chars().next() else { return "the file is empty".to_owned() };
     if first != '{' {

@@ -17,13 +17,13 @@ pub struct Defect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DefectKind {
-    /// Arrived with another value.
+    /// The byte arrived with another value.
     Changed,
-    /// Did not arrive.
+    /// The byte did not arrive.
     Lost,
-    /// Never sent, or returned more than once.
+    /// The byte was never sent, or was returned more than once.
     Inserted,
-    /// Arrived after bytes that were sent later.
+    /// The byte arrived after bytes that were sent later.
     Reordered,
 }
 
@@ -54,11 +54,11 @@ pub struct RecordFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordFaultKind {
-    /// Never received.
+    /// The record was never received.
     Missing,
-    /// Received again.
+    /// The record was received again.
     Repeated,
-    /// Arrived after records with higher numbers.
+    /// The record arrived after records with higher numbers.
     OutOfOrder,
 }
 

@@ -39,7 +39,7 @@ pub struct EndEvidence {
 /// Maximum number of connections that are read; further ones are left out.
 pub const MAX_OBSERVED_CONNECTIONS: usize = 16;
 
-/// What the system counted for the connections of the flows.
+/// Counters of the system for the connections of the flows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionEvidence {
@@ -73,7 +73,7 @@ pub struct Gauge {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionReading {
-    /// From the start of the case; pauses between repetitions are left out.
+    /// Time from the start of the case to the reading; pauses between repetitions are left out.
     pub at_ns: u64,
     /// Smoothed round trip time.
     pub rtt_ns: u64,

@@ -22,16 +22,16 @@ pub struct LineFacts {
 /// Delay and rates that the lab adds to a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shaping {
-    /// In each direction.
+    /// Delay in each direction.
     pub delay_ns: u64,
-    /// Towards the server, and from it.
+    /// Rate towards the server.
     pub rate_to_bps: f64,
-    /// From the server.
+    /// Rate from the server.
     pub rate_from_bps: f64,
 }
 
-/// Where client and server ran, how they waited, and the other load of this host. Figures cannot be compared without
-/// them. Imported results have none.
+/// Placement and wait mode of client and server, and the other load of this host. Figures cannot be compared without them.
+/// Imported results have none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
@@ -41,10 +41,10 @@ pub struct Placement {
     /// CPU of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<CpuChoice>,
-    /// How client and server waited for bytes.
+    /// Wait mode of client and server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitMode>,
-    /// Other load of this host.
+    /// Load of this host by other programs.
     #[serde(flatten)]
     pub host_load: HostLoad,
     /// The network of a published measurement, and the links between its two ends.
@@ -77,7 +77,7 @@ impl Placement {
 pub enum CpuChoice {
     /// The operating system schedules the thread.
     Any,
-    /// This CPU, from 0.
+    /// Number of the CPU, from 0.
     #[serde(untagged)]
     Number(u32),
 }

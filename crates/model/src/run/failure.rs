@@ -1,10 +1,10 @@
-//! Why a case is incomplete, with a kind that a program can match on.
+//! Reason why a case is incomplete, with a kind that a program can match on.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a repetition of a case failed.
+/// Reason for the failure of a repetition of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The kind of the cause.
@@ -17,7 +17,7 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// Nothing arrived, or nothing could be sent, within the timeout.
+    /// No data arrived, or no data could be sent, within the timeout.
     TimedOut,
     /// The remote closed the link.
     Closed,
@@ -36,7 +36,7 @@ pub enum FailureKind {
     Remote,
     /// The server's report contradicts what the client measured, so no rate is left.
     ImplausibleReport,
-    /// Too little arrived for a figure.
+    /// The data that arrived are too few for a figure.
     NoData,
     /// Any other cause, and causes of other versions.
     #[serde(other)]

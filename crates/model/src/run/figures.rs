@@ -44,7 +44,7 @@ pub struct Figures {
     /// One-way figures, where the remote reports its timestamps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub one_way: Option<OneWayFigures>,
-    /// What makes one-way delays uncertain or impossible.
+    /// Facts that make one-way delays uncertain or impossible.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote_clock: Option<RemoteClock>,
     /// The stages of a round trip, where the kernels stamped its messages.
@@ -53,7 +53,7 @@ pub struct Figures {
     /// Latency that the load adds to that of the idle link.
     #[serde(flatten)]
     pub added_latency: Option<AddedLatency>,
-    /// How alike several connections to an endpoint were served.
+    /// Comparison of the connections to an endpoint, if there are several.
     #[serde(flatten)]
     pub flows: Option<FlowFigures>,
     /// Connections that were opened beside the round trips.
@@ -62,7 +62,7 @@ pub struct Figures {
     /// Round trips per minute under load.
     #[serde(flatten)]
     pub responsiveness: Option<ResponsivenessFigures>,
-    /// How well TCP uses its path.
+    /// Efficiency of TCP on its path.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
     /// Marks in the IP headers of the messages, where both ends read them.
@@ -80,7 +80,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// True if anything was measured. A transfer may be shorter than one message.
+    /// Whether anything was measured. A transfer may be shorter than one message.
     pub fn has_measurements(&self) -> bool {
         let counts = &self.counts;
         counts.sent > 0 || counts.received > 0 || self.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0)
@@ -324,10 +324,10 @@ pub struct RoundTripTimes {
     /// Response time: received − intended. Only with a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_ns: Option<Distribution>,
-    /// How long opening a connection took, where the flows open further ones beside their round trips.
+    /// Time to open a connection, where the flows open further ones beside their round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_ns: Option<Distribution>,
-    /// Only with a schedule.
+    /// Missed frames, only with a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_frames: Option<MissedFrames>,
     /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
@@ -342,7 +342,7 @@ pub struct Delivery {
     /// Delivered payload bits per second, by the receiver's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_bps: Option<f64>,
-    /// The same for the other direction, if both were measured.
+    /// Delivered payload bits per second in the other direction, if both were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_reverse_bps: Option<f64>,
     /// Replies or delivered messages per second.
@@ -351,7 +351,7 @@ pub struct Delivery {
     /// Payload that arrived at the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_bytes: Option<u64>,
-    /// The same for the other direction.
+    /// Payload that arrived at the receiver of the other direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_reverse_bytes: Option<u64>,
     /// Messages sent in the other direction, of those of both.
@@ -406,17 +406,17 @@ pub struct AddedLatency {
     /// Median forward delay under load above the shortest forward delay; only with `one-way`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_forward_p50_ns: Option<f64>,
-    /// The same for the reverse delay.
+    /// Median reverse delay under load above the shortest reverse delay; only with `one-way`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_reverse_p50_ns: Option<f64>,
-    /// From the end of the load until round trips are as short as on the idle link; absent if they did not become so.
+    /// Time from the end of the load until round trips are as short as on the idle link; absent if they did not become so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery_ns: Option<f64>,
 }
 
 impl AddedLatency {
-    /// What a load adds to this median of the idle link, in ns; `loaded` are the figures of the probe under load. Without the
-    /// time to recover.
+    /// Latency that a load adds to this median of the idle link, in ns; `loaded` are the figures of the probe under load. Without
+    /// the time to recover.
     pub fn new(idle_p50_ns: u64, loaded: Option<&Figures>) -> AddedLatency {
         let idle_p50_ns = idle_p50_ns as f64;
         let one_way = loaded.and_then(|loaded| loaded.one_way.as_ref());
@@ -528,7 +528,7 @@ pub struct Distribution {
     pub standard_deviation: Option<f64>,
     /// Slowest reply.
     pub max: u64,
-    /// Some imported times are known only to be below this limit, and count as it: figures equal to it and means are upper bounds.
+    /// Limit below which some imported times lie. They count as the limit: figures equal to it and means are upper bounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub below_ns: Option<u64>,
     /// Mean of the fastest 95 % of the requests sent; `null` if more than 5 % were lost.
@@ -574,11 +574,11 @@ pub struct MissedFrame {
     /// The repetition, from 1, if there were several.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub repetition: Option<u32>,
-    /// As in the raw samples: from 0, including the warm-up.
+    /// Number of the request, as in the raw samples: from 0, including the warm-up.
     pub sequence: u64,
-    /// From the start of the measurement.
+    /// Time from the start of the measurement until the frame was due.
     pub due_ns: u64,
-    /// Received − intended; absent if lost.
+    /// Response time: received − intended; absent if lost.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub response_ns: Option<u64>,
 }
@@ -587,7 +587,7 @@ pub struct MissedFrame {
 /// between the clocks may differ by that much from `clock_offset_ns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OneWayFigures {
-    /// From receiving the request to sending the reply, by the remote's clock.
+    /// Time from receiving the request to sending the reply, by the remote's clock.
     pub turnaround_ns: Distribution,
     /// The round trip without the turnaround.
     pub path_ns: Distribution,
@@ -601,10 +601,10 @@ pub struct OneWayFigures {
     pub reverse_p50_ns: f64,
     /// Largest possible error of a one-way delay: about half of the shortest path.
     pub one_way_error_bound_ns: f64,
-    /// How that error is known.
+    /// Source of the largest possible error.
     #[serde(skip_serializing_if = "is_by_round_trips", default)]
     pub bound_source: BoundSource,
-    /// What the hosts say about their clocks contradicts the round trips, by at least this.
+    /// Minimum by which the statements of the hosts about their clocks contradict the round trips.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock_disagreement_ns: Option<f64>,
     /// Remote time of day minus local time of day.
@@ -633,14 +633,14 @@ pub struct RemoteClock {
     pub excessive_drift_ppm: Option<f64>,
 }
 
-/// How the largest error of one-way delays is known.
+/// Source of the largest error of one-way delays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundSource {
-    /// From the round trips alone: no delay is negative.
+    /// The round trips alone: no delay is negative.
     #[default]
     RoundTrips,
-    /// Also from the error that both hosts state for their clocks.
+    /// The round trips, and the error that both hosts state for their clocks.
     CommonTime,
 }
 

@@ -1,4 +1,4 @@
-//! How alike the connections of a case were served, and how many were opened.
+//! Comparison of the connections of a case, and the number of those that were opened.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the network did with the IP headers of the messages.
+//! Marks and changes that the network made in the IP headers of the messages.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PacketMarks {
-    /// From the client, received with congestion experienced (CE).
+    /// Messages from the client that were received with congestion experienced (CE).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward_ce: Option<u64>,
-    /// From the server, received with congestion experienced (CE).
+    /// Messages from the server that were received with congestion experienced (CE).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverse_ce: Option<u64>,
-    /// From the client, received with another ECN field than sent, but not CE.
+    /// Messages from the client that were received with another ECN field than sent, but not CE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward_ecn_changed: Option<u64>,
-    /// From the server, received with another ECN field than sent, but not CE.
+    /// Messages from the server that were received with another ECN field than sent, but not CE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverse_ecn_changed: Option<u64>,
-    /// From the client, received with another DSCP than sent.
+    /// Messages from the client that were received with another DSCP than sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward_dscp_changed: Option<u64>,
-    /// From the server, received with another DSCP than sent.
+    /// Messages from the server that were received with another DSCP than sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverse_dscp_changed: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What a mesh of hosts adds to a run: the hosts, which case measured which pair, and which part explains the worst pairs.
+//! Results of a mesh of hosts in a run: the hosts, which case measured which pair, and which part explains the worst pairs.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct MeshResult {
     /// Resources that hosts share.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub resources: Vec<MeshResource>,
-    /// No test disturbed another: each host and each shared resource carried only as many as it may.
+    /// Whether no test disturbed another: each host and each shared resource carried only as many as it may.
     pub exclusive: bool,
     /// Time that no order of the tests can undercut.
     pub lower_bound_ns: u64,
@@ -21,13 +21,14 @@ pub struct MeshResult {
     /// Parts that explain the worst round-trip times, the most important first. Effects are in nanoseconds.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub latency_blame: Vec<MeshBlame>,
-    /// The same for rates. Effects are differences of natural logarithms: 0.69 is half of the rate.
+    /// Parts that explain the worst rates, the most important first. Effects are differences of natural logarithms: 0.69 is half
+    /// of the rate.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub throughput_blame: Vec<MeshBlame>,
-    /// What the servers logged. Absent: no throughput was measured.
+    /// Logs of the servers. Absent: no throughput was measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub served: Option<MeshServed>,
-    /// How pairs are tested: `round trips of 1 B at 100/s for 5.000 s; rates over 1 connection for 5.000 s`.
+    /// Description of the tests of a pair: `round trips of 1 B at 100/s for 5.000 s; rates over 1 connection for 5.000 s`.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub tests: String,
     /// Id of the run that this one continues.
@@ -73,7 +74,7 @@ impl MeshResult {
 pub struct MeshHost {
     /// The name.
     pub name: String,
-    /// Where the others connect to.
+    /// Address to which the others connect.
     pub address: String,
     /// The group that it belongs to, such as a site.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -81,7 +82,7 @@ pub struct MeshHost {
     /// The program and version of its agent, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tool: Option<String>,
-    /// Why it took no part, or not to the end.
+    /// Reason why the host took no part, or not to the end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<String>,
 }
@@ -112,10 +113,10 @@ pub struct MeshPair {
     /// trips count as those under load.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub under_load_of: Vec<u32>,
-    /// The same for throughput tests without a result.
+    /// Number of throughput tests without a result on these hosts or resources while its round trips were measured.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub under_failed_loads: u32,
-    /// Why a test is missing.
+    /// Reason why a test is missing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
 }
@@ -137,11 +138,11 @@ pub struct MeshBlame {
     /// The part.
     #[serde(flatten)]
     pub part: BlamedPart,
-    /// What it adds to each of its pairs; above zero.
+    /// Delay or loss of rate that the part adds to each of its pairs; above zero.
     pub effect: f64,
     /// Half of the 95 % interval of the effect.
     pub effect_error: f64,
-    /// Number of its pairs.
+    /// Number of pairs of the part.
     pub pairs: u32,
 }
 
@@ -155,17 +156,17 @@ pub enum BlamedPart {
         /// The host.
         host: usize,
     },
-    /// What a host sends.
+    /// Messages that a host sends.
     HostSends {
         /// The host.
         host: usize,
     },
-    /// What a host receives.
+    /// Messages that a host receives.
     HostReceives {
         /// The host.
         host: usize,
     },
-    /// What connects a group to the others.
+    /// Connection of a group to the others.
     Uplink {
         /// The group.
         group: usize,

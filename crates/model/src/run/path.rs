@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct PathResult {
     /// The address of the host.
     pub address: IpAddr,
-    /// What the probes were: `udp`, `icmp` or `tcp`.
+    /// Kind of the probes: `udp`, `icmp` or `tcp`.
     pub probe: String,
     /// Destination port of the probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -26,10 +26,10 @@ pub struct PathResult {
     pub refused_by: Option<IpAddr>,
     /// The hops, from 1.
     pub hops: Vec<PathHop>,
-    /// Where loss begins that later hops show as well; that under load, if the case has one.
+    /// Place where loss begins that later hops show as well: the loss under load, if the case has a load.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loss: Option<PathLoss>,
-    /// Where the load of the case queues.
+    /// Place where the load of the case queues.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub queue: Option<PathQueue>,
     /// The largest packet that fits.
@@ -37,7 +37,7 @@ pub struct PathResult {
     pub mtu: Option<PathMtu>,
 }
 
-/// How a path ended.
+/// End of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathEnd {
@@ -45,7 +45,7 @@ pub enum PathEnd {
     Reached,
     /// A router refused to forward the probes.
     Refused,
-    /// Nothing replied beyond the last hop.
+    /// No host replied beyond the last hop.
     Silent,
 }
 
@@ -54,29 +54,29 @@ pub enum PathEnd {
 pub struct PathHop {
     /// The hop limit of its probes.
     pub hop: u8,
-    /// Who replied, the most frequent first; several for equal-cost paths.
+    /// Hosts that replied, the most frequent first; several for equal-cost paths.
     pub hosts: Vec<PathHost>,
     /// Probes that were sent.
     pub sent: u64,
     /// Probes that were answered.
     pub answered: u64,
-    /// Round trips to it.
+    /// Round-trip times to the hop.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_ns: Option<HopTimes>,
-    /// The same while the load of the case ran; the other figures are then those of the idle path.
+    /// Figures of the hop while the load of the case ran; the other figures are then those of the idle path.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loaded: Option<LoadedHop>,
 }
 
-/// Who replied at a hop.
+/// A host that replied at a hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathHost {
-    /// Its address.
+    /// Address of the host.
     pub address: IpAddr,
-    /// Its name, as the resolver of the client knows it.
+    /// Name of the host, as the resolver of the client knows it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
-    /// Its replies.
+    /// Number of replies of the host.
     pub answered: u64,
     /// The flows to which it replied, from 1.
     pub flows: Vec<u32>,
@@ -129,7 +129,7 @@ pub struct PathLoss {
     pub sent: u64,
 }
 
-/// What is known about the place of the queue.
+/// Place of the queue, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathQueue {
     /// The verdict.
@@ -147,22 +147,22 @@ pub struct PathQueue {
     pub total_ns: f64,
     /// The share of resamplings of the replies with the same verdict, 0 to 1.
     pub agreement: f64,
-    /// What the load's own probe adds, in ns: it needs no replies of routers.
+    /// Delay that the load's own probe adds, in ns: it needs no replies of routers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub session_added_ns: Option<f64>,
 }
 
-/// What the growth of the hops says.
+/// Verdict about the growth of the hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueVerdict {
     /// One link adds most of the delay.
     Found,
-    /// Nothing grows.
+    /// No hop grows.
     None,
     /// Several links add delay, none of them most of it.
     Spread,
-    /// Too few replies under load.
+    /// The replies under load are too few.
     TooFewReplies,
 }
 
@@ -179,8 +179,8 @@ pub struct PathMtu {
     pub reported_by: Option<IpAddr>,
     /// The limit is that of the local interface.
     pub is_local: bool,
-    /// Larger packets vanish, and nothing reports it.
+    /// Whether larger packets vanish, and nothing reports it.
     pub is_black_hole: bool,
-    /// Packets that were sent to find out.
+    /// Number of packets that were sent to find it.
     pub probes: u32,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How fast replies are while connections load the link, by draft-ietf-ippm-responsiveness.
+/// Responsiveness while connections load the link, by draft-ietf-ippm-responsiveness.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ResponsivenessFigures {
     /// Round trips per minute: the mean of the two kinds of probes, or the one that was measured.
@@ -25,17 +25,17 @@ pub struct ResponsivenessFigures {
     /// Longest time in which no connection of the load moved anything; absent where that was not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub longest_stall_ns: Option<f64>,
-    /// How far the goodput can be relied on.
+    /// Confidence in the goodput.
     pub goodput_confidence: Confidence,
-    /// How far the round trips per minute can be relied on.
+    /// Confidence in the round trips per minute.
     pub rpm_confidence: Confidence,
 }
 
-/// How far a result can be relied on.
+/// Confidence in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// There were fewer intervals than a moving average has.
+    /// Low: there were fewer intervals than a moving average has.
     Low,
     /// The moving averages still changed at the end.
     Medium,

@@ -13,7 +13,7 @@ pub struct StudyResult {
     pub title: String,
     /// Authors and date.
     pub source: String,
-    /// How this run is shorter than the study.
+    /// Differences by which this run is shorter than the study.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shortened: Option<String>,
     /// Names of the lab devices that replace hardware: `emulated logger`.
@@ -24,13 +24,13 @@ pub struct StudyResult {
     pub guests: Vec<String>,
     /// The requested tables, in the study's order.
     pub tables: Vec<StudyTable>,
-    /// How well the twins of the study predict its figures. Then the measured figures are those of the twins.
+    /// Accuracy with which the twins of the study predict its figures. If present, the measured figures are those of the twins.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub twins: Option<String>,
     /// The charts of the study that combine several of these tables.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub charts: Vec<StudyChart>,
-    /// What the study states besides its figures: machines, versions, parameters, set-ups.
+    /// Statements of the study besides its figures: machines, versions, parameters, set-ups.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub facts: Vec<StudyFact>,
 }
@@ -69,13 +69,13 @@ pub struct StudyFact {
 /// A table of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyTable {
-    /// As in the study.
+    /// Number of the table, as in the study.
     pub number: String,
     /// Title of the plan.
     pub title: String,
     /// The meaning of the row names: products, rates.
     pub rows_are: String,
-    /// Every figure of the table, row by row.
+    /// All figures of the table, row by row.
     pub rows: Vec<StudyRow>,
 }
 
@@ -86,7 +86,7 @@ pub struct StudyRow {
     pub row: String,
     /// Column of the table.
     pub column: String,
-    /// As printed, including `Not Available` and the like.
+    /// Published value as printed, including `Not Available` and the like.
     pub published: String,
     /// Unit of the figures of this row.
     pub unit: String,
@@ -106,16 +106,16 @@ pub struct StudyRow {
     /// The case in this document, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<usize>,
-    /// Measured with lab devices, not hardware.
+    /// Whether the figure was measured with lab devices, not hardware.
     #[serde(skip_serializing_if = "is_false", default)]
     pub stand_in: bool,
-    /// Measured in a guest. Such figures compare only with each other.
+    /// Whether the figure was measured in a guest. Such figures compare only with each other.
     #[serde(skip_serializing_if = "is_false", default)]
     pub guest: bool,
     /// The published figure determined parameters of the twin that gave the measured one.
     #[serde(skip_serializing_if = "is_false", default)]
     pub fitted: bool,
-    /// Why nothing was measured, or why the measured figure is doubtful.
+    /// Reason why nothing was measured, or why the measured figure is doubtful.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
     /// A remark on the published figure.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How well TCP uses its path, by the counters of the sending system.
+/// Efficiency of TCP on its path, by the counters of the sending system.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TcpFigures {
     /// Shortest round trip that the sender's TCP saw.

@@ -53,7 +53,7 @@ warning_codes! {
     HostBusy = "host_busy",
     /// The threads of one end limited the rate.
     CpuSaturated = "cpu_saturated",
-    /// No rate was requested, so the default took effect.
+    /// The default rate took effect, because no rate was requested.
     DefaultRate = "default_rate",
     /// The interface delays interrupts.
     InterruptsCoalesced = "interrupts_coalesced",
@@ -71,7 +71,7 @@ warning_codes! {
     RemoteClockSet = "remote_clock_set",
     /// The clock of the remote is too coarse or too fast for one-way delays.
     RemoteClockUnsuitable = "remote_clock_unsuitable",
-    /// What the hosts say about their clocks contradicts the round trips.
+    /// The statements of the hosts about their clocks contradict the round trips.
     ClocksDisagree = "clocks_disagree",
     /// A loop returned fewer or other bytes than were sent.
     LostBytes = "lost_bytes",
@@ -87,7 +87,7 @@ warning_codes! {
     Divided = "divided",
     /// The kernel stamped too few messages.
     Unstamped = "unstamped",
-    /// No connection of the load moved anything for a while.
+    /// The connections of the load moved nothing for a while.
     LoadStalled = "load_stalled",
     /// Messages left late.
     MissedSends = "missed_sends",
@@ -147,7 +147,7 @@ warning_codes! {
     PathChanged = "path_changed",
     /// Another program measured the run.
     Imported = "imported",
-    /// Only limits of some imported times are known.
+    /// The real value of some imported times is not known, only an upper limit.
     UpperBound = "upper_bound",
     /// The imported file does not contain the losses.
     LossesUnknown = "losses_unknown",
@@ -180,9 +180,9 @@ impl std::fmt::Display for WarningCode {
 pub struct Warning {
     /// The kind.
     pub code: WarningCode,
-    /// What was observed.
+    /// Description of the observation.
     pub text: String,
-    /// What to do about it.
+    /// Advice on what to do about it.
     pub remedy: String,
 }
 

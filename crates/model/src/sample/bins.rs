@@ -3,7 +3,7 @@
 //! The bins are those of an HdrHistogram of two digits. The code is an adaptive Golomb-Rice code of the counts, with a run length
 //! where bins are empty, as in JPEG-LS (Weinberger, Seroussi and Sapiro 2000): half the bytes of a list of counts.
 
-/// Longer times count as one hour.
+/// Maximum time, in ns: longer ones count as one hour.
 pub(super) const MAX_TIME_NS: u64 = 3_600_000_000_000;
 
 /// Bins of the first range; each further range has half as many, twice as wide.
@@ -13,10 +13,10 @@ const RANGE_BINS: u64 = FIRST_BINS / 2;
 /// A longer unary part is replaced by a number in the gamma code of Elias.
 const MAX_UNARY: u32 = 12;
 
-/// One occupied bin has this weight in the mean of the last counts, which has eight binary places.
+/// Weight of an occupied bin in the mean of the last counts: one half to this power. The mean has eight binary places.
 const MEAN_SHIFT: u32 = 3;
 
-/// Where the mean of the last counts is below a half, the number of empty bins is coded.
+/// Limit of the mean of the last counts, one half, below which the number of empty bins is coded.
 const SPARSE_BELOW: u64 = 128;
 
 /// A bin of times that holds replies, without padding: a monitor keeps many of them.

@@ -33,7 +33,7 @@ const REPORTED_PERCENTILES: [(&str, f64); 15] = [
     ("p99.9999", 0.999999),
 ];
 
-/// Printed for every sample.
+/// Percentile that is printed for every sample.
 const MEDIAN_NAME: &str = "p50";
 
 /// Percentiles with intervals.
@@ -116,7 +116,7 @@ impl Recorder {
     }
 }
 
-/// For each limit, in milliseconds: the number of round trips that took longer or were lost.
+/// Number of round trips that took longer than each limit, in milliseconds, or were lost.
 fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterator<Item = (String, u64)> {
     late.iter()
         .map(move |limit| (format_milliseconds(*limit), times.count_above(limit.as_nanos() as u64) + lost))

@@ -8,7 +8,7 @@ use super::Sample;
 use crate::clock::Time;
 use crate::run::MissedFrame;
 
-/// Stores three seconds of a 60 Hz loop that misses every frame; about 20 kB of a document.
+/// Maximum number of stored frames: three seconds of a 60 Hz loop that misses every frame; about 20 kB of a document.
 pub(crate) const MAX_MISSED_FRAMES: usize = 200;
 
 /// Limit for each of many flows, whose records take little memory.
@@ -32,7 +32,7 @@ impl MissedFrameLog {
         MissedFrameLog { limit_ns, repetition, missed_frames: Vec::new(), max_frames: MAX_MISSED_FRAMES }
     }
 
-    /// The same for at most this number of frames.
+    /// Limits the log to this number of frames.
     pub(super) fn with_limit(self, max_frames: usize) -> MissedFrameLog {
         MissedFrameLog { max_frames, ..self }
     }
@@ -72,7 +72,7 @@ impl MissedFrameLog {
         self.missed_frames.extend(other.missed_frames.iter().filter(is_new).take(left));
     }
 
-    /// Sorted by repetition and due time. A lost request is recorded only after its timeout.
+    /// Missed frames, sorted by repetition and due time. A lost request is recorded only after its timeout.
     pub(crate) fn first_missed(&self) -> Vec<MissedFrame> {
         let mut first = self.missed_frames.clone();
         first.sort_by_key(|frame| (frame.repetition, frame.sequence));

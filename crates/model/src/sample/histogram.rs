@@ -13,9 +13,9 @@ use crate::run::Figures;
 
 /// Histograms of linkgauge take 20 to 200 kB. Larger ones, encoded or decoded, are rejected.
 const MAX_HISTOGRAM_BYTES: usize = 4 << 20;
-/// `0x1c849303 | 0x10`, HdrHistogram V2 without deflate.
+/// Cookie of HdrHistogram V2 without deflate: `0x1c849303 | 0x10`.
 const HDR_V2_COOKIE: u32 = 0x1c84_9313;
-/// Cookie, payload length, offset, digits (4 bytes each), lowest, highest, ratio (8 bytes each).
+/// Length of the header: cookie, payload length, offset, digits (4 bytes each), lowest, highest, ratio (8 bytes each).
 const HEADER_BYTES: usize = 40;
 
 /// The number of digits that the histograms of runs keep: a percentile is accurate to 0.1 %.
@@ -52,7 +52,7 @@ pub(super) fn encode_sorted_times(times: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// How many bits of a value a count drops.
+/// Number of bits of a value that a count drops.
 fn dropped_bits(value: u64) -> u32 {
     value.checked_ilog2().unwrap_or(0).saturating_sub(HALF_BUCKET.ilog2())
 }

@@ -33,7 +33,7 @@ pub struct LoadWindow {
     recovered_probes: AtomicU32,
     /// Requests under load that have neither a reply nor been lost.
     requests_under_way: AtomicI32,
-    /// When a probe received its last reply.
+    /// Time of the last reply to a probe.
     last_reply_ns: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ impl LoadWindow {
         self.requests_under_way.load(Relaxed) <= 0
     }
 
-    /// When the remote was last known to reply: at the begin of the load, or with the last reply to a probe.
+    /// Time at which the remote was last known to reply: the begin of the load, or the last reply to a probe.
     pub fn last_reply(&self) -> Time {
         self.begin().max(Time(self.last_reply_ns.load(Relaxed)))
     }
@@ -106,9 +106,9 @@ pub fn idle_limit_ns(slowest_ns: u64) -> u64 {
 #[derive(Debug)]
 pub struct IdleRecorders {
     window: Arc<LoadWindow>,
-    /// Before the load.
+    /// Records before the load.
     pub before: Recorder,
-    /// After the load.
+    /// Records after the load.
     pub after: Recorder,
     /// The last request under load that was longer under way than on the idle link.
     last_delayed: Option<Sample>,
@@ -232,8 +232,8 @@ impl Recorder {
         self.of_period(period).record_reply(sample, bytes);
     }
 
-    /// The same where replies may overtake each other: the jitter compares the round trip with those of the requests just before
-    /// and just after it, as far as they have their reply.
+    /// Records a round trip where replies may overtake each other: the jitter compares the round trip with those of the requests
+    /// just before and just after it, as far as they have their reply.
     #[inline]
     pub fn record_reply_beside(
         &mut self,
@@ -317,7 +317,7 @@ mod tests {
             .for_each(|&(sent, took)| record(&mut recorder, sample(sent, took)));
         let planned = Some(Duration::from_millis(500));
         assert_eq!(recorder.idle.unwrap().recovery_ns(20 * MS, planned), Some(500 * MS));
-        // Not later than the first fast one: the delay was elsewhere.
+        // The recovery is not later than the first fast round trip: the delay was elsewhere.
         assert_eq!(recovery(&[(2_050, 900), (2_150, 20)]), (Some(150), 1));
     }
 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 /// Bits after the highest one that select a bin: a bin is at most a sixteenth of its lower end wide.
 const FRACTION_BITS: u32 = 4;
-/// Shorter times share the first bin, in powers of two of a nanosecond.
+/// Power of two of a nanosecond below which times share the first bin.
 const MIN_POWER: u32 = 8;
-/// Longer times share the last bin: more than a minute.
+/// Power of two of a nanosecond from which times share the last bin: more than a minute.
 const MAX_POWER: u32 = 36;
 /// Bins of an interval.
 const BINS: usize = ((MAX_POWER - MIN_POWER) << FRACTION_BITS) as usize;

@@ -39,7 +39,7 @@ impl LiveTimes {
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// The same for times that several threads record.
+    /// Counts a time; several threads may call this.
     #[inline]
     pub(crate) fn record_shared(&self, nanoseconds: u64) {
         self.0[bucket_of(nanoseconds)].fetch_add(1, Relaxed);

@@ -50,21 +50,21 @@ pub use window::{Window, WindowCounts};
 pub struct Sample {
     /// Number of the request, from 0.
     pub sequence: u64,
-    /// When the schedule wanted the request sent. Equals `sent` without a schedule.
+    /// Time at which the schedule wanted the request sent. Equals `sent` without a schedule.
     pub intended: Time,
-    /// When the request was handed to the link.
+    /// Time at which the request was handed to the link.
     pub sent: Time,
-    /// When the reply had arrived.
+    /// Time at which the reply had arrived.
     pub received: Time,
 }
 
 impl Sample {
-    /// Received − sent.
+    /// Service time: received − sent.
     pub fn service_ns(&self) -> u64 {
         self.received.0.saturating_sub(self.sent.0)
     }
 
-    /// Received − intended.
+    /// Response time: received − intended.
     pub fn response_ns(&self) -> u64 {
         self.received.0.saturating_sub(self.intended.0)
     }
@@ -93,7 +93,7 @@ pub struct Counts {
     pub corrupt_bytes: u64,
     /// Messages with unexpected content, and messages of other senders.
     pub corrupt_messages: u64,
-    /// Missing bytes of an echoed stream.
+    /// Number of missing bytes of an echoed stream.
     pub lost_bytes: u64,
     /// Unexpected additional bytes of an echoed stream.
     pub inserted_bytes: u64,
@@ -145,16 +145,16 @@ pub struct FlowProgress {
     pub lost: AtomicU64,
     /// Round trips so far.
     pub times: LiveTimes,
-    /// When the first payload was delivered, by the clock of the loop; 0 before.
+    /// Time of the first delivered payload, by the clock of the loop; 0 before.
     pub first_ns: AtomicU64,
 }
 
-/// Which times of a round trip are recorded.
+/// Times of a round trip that are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedTimes {
-    /// From sending to receiving.
+    /// Time from sending to receiving.
     Service,
-    /// Also from the intended time of sending, which messages of a schedule have.
+    /// Time from sending, and time from the intended time of sending, which messages of a schedule have.
     ServiceAndResponse,
 }
 
@@ -179,19 +179,19 @@ pub struct Room {
 pub struct Recorder {
     /// Counts of the flow.
     pub counts: Counts,
-    /// Received − sent of each round trip.
+    /// Service times: received − sent of each round trip.
     pub service_times: TimeSamples,
-    /// Only with a schedule.
+    /// Response times, only with a schedule.
     pub response_times: Option<TimeSamples>,
-    /// How long opening took; only where a flow opens further connections beside its round trips.
+    /// Times to open a connection, only where a flow opens further connections beside its round trips.
     pub(crate) connect_times: Option<TimeSamples>,
-    /// Only with a schedule and limits for late replies.
+    /// Missed frames, only with a schedule and limits for late replies.
     pub(crate) missed_frame_log: Option<MissedFrameLog>,
     /// Counts and latency in each interval.
     pub time_series: TimeSeries,
-    /// Only where the server reports receive and send times.
+    /// One-way delays, only where the server reports receive and send times.
     pub(crate) one_way_delays: Option<Box<OneWayDelays>>,
-    /// Only where the kernels stamp messages.
+    /// Times of the stages, only where the kernels stamp messages.
     pub stages: Option<Box<StageTimes>>,
     /// First and last instant of the measurement: first send to last receipt.
     pub first_instant: Option<Time>,
@@ -199,28 +199,28 @@ pub struct Recorder {
     pub last_instant: Option<Time>,
     /// Defects of an echoed stream and their positions, from the first flow that had any.
     pub defects: Vec<Defect>,
-    /// Only where a client requests each chunk.
+    /// Counts of the transfer, only where a client requests each chunk.
     pub transfer_counts: Option<TransferCounts>,
     /// Bytes delivered at the very first instant, or after the time of the load. They took no measured time.
     pub untimed_bytes: u64,
-    /// Only of a probe that also runs on the idle link.
+    /// Records outside of the load, only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
-    /// Only where another thread judges the round trips while they are measured.
+    /// Log of the probes, only where another thread judges the round trips while they are measured.
     pub probe_log: Option<Arc<ProbeLog>>,
-    /// Only where another thread prints the fate of each request.
+    /// Log of the replies, only where another thread prints the fate of each request.
     pub reply_log: Option<Arc<ReplyLog>>,
-    /// Only of the flow that conducted a measurement of responsiveness.
+    /// Responsiveness, only of the flow that conducted its measurement.
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
-    /// Only of a capacity search: the highest rate of a second at the IP layer, in bits per second.
+    /// Highest rate of a second at the IP layer, in bits per second, only of a capacity search.
     pub capacity_bps: Option<f64>,
     progress: Arc<FlowProgress>,
-    /// Other flows count in the same progress.
+    /// Whether other flows count in the same progress.
     shares_progress: bool,
     raw_sink: Option<RawSink>,
 }
 
 impl Recorder {
-    /// For one flow, with a time series of this interval.
+    /// Recorder for one flow, with a time series of this interval.
     pub fn new(
         times: RecordedTimes,
         interval_ns: u64,
@@ -234,7 +234,7 @@ impl Recorder {
         }
     }
 
-    /// For one flow that takes few samples.
+    /// Recorder for one flow that takes few samples.
     pub fn with_room(
         times: RecordedTimes,
         interval_ns: u64,
@@ -249,7 +249,7 @@ impl Recorder {
         }
     }
 
-    /// For one of several flows that share their times, until [`Recorder::end_sharing`], and their progress.
+    /// Recorder for one of several flows that share their times, until [`Recorder::end_sharing`], and their progress.
     pub fn sharing(times: &mut SharedRecording, interval_ns: u64, raw: Option<RawSink>) -> Recorder {
         Recorder {
             service_times: TimeSamples::sharing(&times.service),
@@ -286,12 +286,12 @@ impl Recorder {
         }
     }
 
-    /// For a server that only counts.
+    /// Recorder for a server that only counts.
     pub fn for_counting() -> Recorder {
         Recorder::without_times(TimeSeries::for_totals(), Arc::default(), None)
     }
 
-    /// For a server that only counts, also in each of these intervals, of which it reports `most`.
+    /// Recorder for a server that only counts, also in each of these intervals, of which it reports `most`.
     pub fn for_counting_in(interval: Duration, most: usize) -> Recorder {
         let series = TimeSeries::with_max_entries(interval.as_nanos() as u64, most);
         Recorder::without_times(series, Arc::default(), None)
@@ -331,20 +331,20 @@ impl Recorder {
         self.one_way_delays = Some(Box::new(OneWayDelays::new()));
     }
 
-    /// Both hosts follow common time. Does nothing without timestamps of the server.
+    /// Uses the common time that both hosts follow. Does nothing without timestamps of the server.
     pub fn use_common_time(&mut self, common_time: CommonTime) {
         if let Some(delays) = &mut self.one_way_delays {
             delays.use_common_time(common_time);
         }
     }
 
-    /// How much longer than the fastest each request and reply took, in the order of time, after the flow has ended.
+    /// Delay of each request and reply above the fastest, in the order of time, after the flow has ended.
     pub fn queueing(&self) -> &[QueueingDelay] {
         self.one_way_delays.as_ref().map_or(&[], |delays| delays.queueing())
     }
 
-    /// With a schedule: a frame is missed if it takes longer than the shortest of these limits. `repetition`: from 1, if
-    /// there are several.
+    /// Records missed frames, with a schedule: a frame is missed if it takes longer than the shortest of these limits.
+    /// `repetition`: from 1, if there are several.
     pub fn watch_missed_frames(&mut self, limits: &[Duration], repetition: Option<u32>) {
         let log = || match self.shares_progress {
             true => MissedFrameLog::new(limits, repetition)
@@ -486,7 +486,7 @@ impl Recorder {
         }
     }
 
-    /// From the first send to the last receipt.
+    /// Time from the first send to the last receipt.
     pub fn elapsed_ns(&self) -> u64 {
         match (self.first_instant, self.last_instant) {
             (Some(first), Some(last)) => last.0.saturating_sub(first.0),

@@ -19,22 +19,22 @@ use crate::stats::{self, Line, LineBounds};
 /// the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerTimestamps {
-    /// When the request arrived, in nanoseconds.
+    /// Arrival time of the request, in nanoseconds.
     pub received_ns: i64,
-    /// When the reply left, in nanoseconds.
+    /// Departure time of the reply, in nanoseconds.
     pub sent_ns: i64,
     /// The server's own number of this reply.
     pub reply_number: u32,
 }
 
-/// What the hosts say about their clocks, which both follow common time.
+/// Statement of the hosts about their clocks, which both follow common time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommonTime {
     /// Server clock minus client clock in nanoseconds, in the form of [`ServerTimestamps`].
     pub offset_ns: i64,
     /// The largest error of it: that of both hosts together, in nanoseconds.
     pub error_ns: u64,
-    /// When they stated it. From then on each clock may gain on common time.
+    /// Time of the statement. From then on each clock may gain on common time.
     pub stated_at: Time,
 }
 
@@ -49,7 +49,7 @@ const CLOCK_TOLERANCE_DIVISOR: u64 = 1_000;
 /// Largest drift of an oscillator (the limit of NTP). A larger slope comes from the network.
 const MAX_CLOCK_DRIFT: f64 = 500e-6;
 
-/// Below this number of samples, or nanoseconds, a drift cannot be distinguished from chance.
+/// Minimum number of samples, and of nanoseconds, for a drift; below, it cannot be distinguished from chance.
 const MIN_DRIFT_SAMPLES: usize = 100;
 const MIN_DRIFT_TIME_NS: u64 = 100_000_000;
 
@@ -65,7 +65,7 @@ struct TimedReply {
 }
 
 impl TimedReply {
-    /// When the server received the request and sent its reply, by its clock.
+    /// Times at which the server received the request and sent its reply, by its clock.
     fn server_times_ns(&self) -> [i64; 2] {
         [
             (self.sent_at.0 as i64).wrapping_add(self.forward_ns),
@@ -102,17 +102,17 @@ pub struct OneWayDelays {
     /// Number of the first and of the newest request, each with the server's number of its reply.
     first_reply: Option<(u64, u32)>,
     newest_reply: Option<(u64, u32)>,
-    /// What [`OneWayDelays::numbered`] returned for the merged flows, in sum.
+    /// Sum of the results of [`OneWayDelays::numbered`] for the merged flows.
     merged_numbers: (u64, u64),
     /// The server numbers its replies itself: the number of a reply differed from that of its request.
     has_reply_numbers: bool,
-    /// Where both hosts follow common time.
+    /// Common time, where both hosts follow it.
     common_time: Option<CommonTime>,
-    /// What makes one-way delays uncertain or impossible.
+    /// Facts that make one-way delays uncertain or impossible.
     remote_clock: Option<run::RemoteClock>,
-    /// How much longer than its round trip each impossible turnaround is.
+    /// Excess of each impossible turnaround over its round trip, in nanoseconds.
     too_long_ns: Vec<u64>,
-    /// Computed from the stored samples when the flow ends.
+    /// Comparison of the clocks, computed from the stored samples when the flow ends.
     comparison: Option<ClockComparison>,
     /// Delays of all stored round trips, in the order of their replies.
     queueing: Vec<QueueingDelay>,
@@ -122,7 +122,7 @@ pub struct OneWayDelays {
 struct ClockComparison {
     forward: TimeSamples,
     reverse: TimeSamples,
-    /// One for each flow, and for each time between two steps of the server's clock.
+    /// Clock relations, one for each flow and for each time between two steps of the server's clock.
     clock_relations: Vec<ClockRelation>,
     /// Number of times the server's clock was set.
     clock_steps: u64,
@@ -141,7 +141,7 @@ impl ClockComparison {
         self.clock_relations.extend(&other.clock_relations);
     }
 
-    /// That of the middle flow, by its median path: the one-way medians and their error belong together.
+    /// Clock relation of the middle flow, by its median path: the one-way medians and their error belong together.
     fn clock_relation(&self) -> Option<ClockRelation> {
         let mut all: Vec<&ClockRelation> = self.clock_relations.iter().collect();
         all.sort_by(|a, b| a.path_p50_ns().total_cmp(&b.path_p50_ns()));
@@ -186,7 +186,7 @@ impl OneWayDelays {
         }
     }
 
-    /// Both hosts follow common time.
+    /// Uses the common time that both hosts follow.
     pub fn use_common_time(&mut self, common_time: CommonTime) {
         self.common_time = Some(common_time);
     }
@@ -213,7 +213,8 @@ impl OneWayDelays {
         true
     }
 
-    /// The same for a round trip of the idle link around a load: it shows the clocks, and counts for nothing else.
+    /// Records a round trip of the idle link around a load: it shows the clocks, and counts for nothing else. Returns `false` if
+    /// the reported server time is impossible.
     pub(super) fn record_idle_reply(&mut self, sample: Sample, stages: ServerTimestamps) -> bool {
         let is_possible = turnaround_ns(&sample, stages).is_some();
         if is_possible {
@@ -265,7 +266,7 @@ impl OneWayDelays {
         self.round_trips = Vec::new();
     }
 
-    /// What makes one-way delays uncertain or impossible, after the flow has ended.
+    /// Facts that make one-way delays uncertain or impossible, after the flow has ended.
     pub(super) fn remote_clock(&self) -> Option<run::RemoteClock> {
         self.remote_clock
     }
@@ -277,7 +278,7 @@ impl OneWayDelays {
         self.too_long_ns.iter().filter(is_explained).count() as u64
     }
 
-    /// How much longer than the fastest each request and reply took, in the order of the replies, after the flow has ended.
+    /// Delay of each request and reply above the fastest, in the order of the replies, after the flow has ended.
     pub fn queueing(&self) -> &[QueueingDelay] {
         &self.queueing
     }
@@ -449,7 +450,7 @@ fn clock_line(timed: &[TimedReply], tick_ns: u64, common_time: Option<CommonTime
     let best_of = |points: &[(f64, f64, f64)]| {
         let bounds = LineBounds::new(points, MAX_CLOCK_DRIFT)?;
         let (middle, least_error) = bounds.middle();
-        // Without a known drift there is none.
+        // An unknown drift counts as none.
         let (line, error) = bounds.with_slope(drift.unwrap_or(0.0));
         Some(if error <= least_error * (1.0 + MAX_ERROR_GROWTH) {
             (line, error)

@@ -6,7 +6,7 @@ use crate::run::SeriesEntry;
 /// The delays of one round trip above the shortest ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueingDelay {
-    /// When the reply was received.
+    /// Arrival time of the reply.
     pub(crate) received: Time,
     /// Delay of the request, in nanoseconds.
     pub(crate) forward_ns: u64,

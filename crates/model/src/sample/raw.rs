@@ -22,12 +22,12 @@ struct SampleBlock {
     samples: Vec<Sample>,
 }
 
-/// Where the blocks go.
+/// Destination of the blocks.
 #[derive(Debug, Clone)]
 enum BlockDestination {
-    /// To the thread that writes the file.
+    /// The thread that writes the file.
     File(SyncSender<SampleBlock>),
-    /// To a list, in blocks of this number of samples.
+    /// A list, in blocks of this number of samples.
     Memory(Sender<SampleBlock>, usize),
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Events that wait for the reader: those of 100 ms at 80,000 round trips per second.
 const EVENTS: usize = 8192;
 
-/// The same for each of many connections.
+/// Events of each of many connections that wait for the reader.
 const EVENTS_OF_MANY: usize = 128;
 
 /// The fate of a request.
@@ -17,15 +17,15 @@ const EVENTS_OF_MANY: usize = 128;
 pub enum ReplyEventKind {
     /// The reply arrived, after this time.
     Reply,
-    /// The same, with content that is wrong.
+    /// The reply arrived, after this time, with content that is wrong.
     CorruptReply,
-    /// No reply arrived in this time.
+    /// The reply did not arrive in this time.
     Lost,
     /// The reply arrived after the timeout, after this time.
     Late,
     /// A further reply with this number arrived, after this time.
     Duplicate,
-    /// The same, with content that is wrong.
+    /// A further reply with this number arrived, after this time, with content that is wrong.
     CorruptDuplicate,
     /// A reply arrived that belongs to no request; its number means nothing.
     Unknown,

@@ -11,7 +11,7 @@ use crate::run::StageFigures;
 /// A later stamp may be up to this much earlier than the one before it, because stamps are converted and rounded.
 const ROUNDING_NS: i64 = 1_000;
 
-/// What the kernel of the client stamped of one round trip.
+/// Stamps of the kernel of the client for one round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalStamps {
     /// The request was put into the queue of the device.
@@ -22,16 +22,16 @@ pub struct LocalStamps {
     pub arrived: Time,
 }
 
-/// What a server reports of one round trip, in nanoseconds between two of its own times.
+/// Report of a server about one round trip, in nanoseconds between two of its own times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteStages {
-    /// From the arrival of the request at its host until its program had it.
+    /// Time from the arrival of the request at the host of the server until its program had it.
     pub receive_ns: u64,
-    /// Until its program sent the reply.
+    /// Time from the receipt of the request by the program until the program sent the reply.
     pub program_ns: u64,
-    /// Until the reply was put into the queue of the device.
+    /// Time from the send call of the program until the reply was put into the queue of the device.
     pub send_ns: u64,
-    /// Until the reply left the host.
+    /// Time from entering the queue of the device until the reply left the host.
     pub queue_ns: u64,
 }
 
@@ -66,17 +66,17 @@ struct RemoteTimes {
     network: TimeSamples,
 }
 
-/// Who stamps the messages of a flow.
+/// Hosts that stamp the messages of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampedEnds {
-    /// Only the host of the client.
+    /// The host of the client only.
     Local,
     /// Both hosts.
     Both,
 }
 
 impl StageTimes {
-    /// Without times; allocates all its memory.
+    /// Makes a collection without times; allocates all its memory.
     pub fn new(ends: StampedEnds) -> StageTimes {
         StageTimes {
             unstamped: 0,
@@ -133,7 +133,7 @@ impl StageTimes {
         }
     }
 
-    /// The same without times.
+    /// Makes a collection for the same hosts, without times.
     pub fn empty_like(&self) -> StageTimes {
         let ends = if self.remote.is_some() { StampedEnds::Both } else { StampedEnds::Local };
         StageTimes::new(ends)
@@ -161,7 +161,7 @@ impl StageTimes {
     }
 }
 
-/// Send, queue, beyond the host, of that the network, and receive, in nanoseconds. `None` if a stage is negative.
+/// Times of send, queue, beyond the host, of that the network, and receive, in nanoseconds. `None` if a stage is negative.
 fn stage_times(sample: Sample, local: LocalStamps, remote_ns: u64) -> Option<[u64; 5]> {
     let LocalStamps { queued, departed, arrived } = local;
     let between = |from: Time, to: Time| (to.0 as i64).wrapping_sub(from.0 as i64);

@@ -8,7 +8,7 @@ use crate::run::SeriesEntry;
 /// Maximum number of entries. With one-second intervals the first ten minutes have full resolution.
 const MAX_ENTRIES: usize = 600;
 
-/// The same for a flow of which only the totals are wanted.
+/// Maximum number of entries of a flow of which only the totals are wanted.
 const MAX_ENTRIES_OF_TOTALS: usize = 16;
 
 /// Counts and latency of one interval.
@@ -19,7 +19,7 @@ pub struct IntervalTotals {
     lost: u64,
     ce: u64,
     latency_sum_ns: u64,
-    /// `u64::MAX` without a round trip.
+    /// Fastest round trip; `u64::MAX` without a round trip.
     latency_min_ns: u64,
     latency_max_ns: u64,
 }
@@ -55,9 +55,9 @@ impl IntervalTotals {
 #[derive(Debug, Clone)]
 pub struct TimeSeries {
     entries: Vec<IntervalTotals>,
-    /// Only where percentiles of the intervals are wanted; as many intervals as `entries`.
+    /// Times of the intervals, only where percentiles of them are wanted; as many intervals as `entries`.
     times: Option<IntervalTimes>,
-    /// More are merged.
+    /// Maximum number of entries; more are merged.
     max_entries: usize,
     interval_ns: u64,
     start: Time,
@@ -113,7 +113,7 @@ impl TimeSeries {
     /// A series of this interval, start and deliveries (messages, bytes, messages with CE) that another host reported.
     /// `None` if its values are impossible.
     pub fn from_deliveries(interval_ns: u64, start: Time, deliveries: &[[u64; 3]]) -> Option<TimeSeries> {
-        /// Thirteen days.
+        /// Maximum length of a series: thirteen days.
         const MAX_NS: u64 = 1 << 50;
         let length_ns = interval_ns.checked_mul(deliveries.len() as u64)?;
         let end_ns = start.0.checked_add(length_ns)?;
@@ -131,7 +131,7 @@ impl TimeSeries {
         Some(series)
     }
 
-    /// The same counts in at most `most` intervals, which is at least 1.
+    /// Returns the counts in at most `most` intervals, which is at least 1.
     pub fn reduced(&self, most: usize) -> TimeSeries {
         let mut reduced = self.clone();
         while reduced.entries.len() > most {
@@ -150,7 +150,7 @@ impl TimeSeries {
         self.interval_ns
     }
 
-    /// When the series began.
+    /// Start of the series.
     pub fn start(&self) -> Time {
         self.start
     }
@@ -285,7 +285,7 @@ impl TimeSeries {
         self.entry_end = Time(start.0 + self.entries.len() as u64 * self.interval_ns);
     }
 
-    /// Whole intervals from `start` to its own.
+    /// Number of whole intervals from `start` to its own.
     fn later(&self, start: Time) -> usize {
         (self.start.since(start).as_nanos() / u128::from(self.interval_ns)) as usize
     }
@@ -360,7 +360,7 @@ pub fn append_entries(all: &mut Vec<SeriesEntry>, part: Vec<SeriesEntry>, offset
     }
 }
 
-/// One entry for neighbours.
+/// Joins neighbours to one entry.
 fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
     let sum = |get: fn(&SeriesEntry) -> u64| entries.iter().map(get).fold(0, u64::saturating_add);
     let count = |get: fn(&SeriesEntry) -> Option<u64>| {

@@ -21,13 +21,14 @@ const MAX_EXACT_SAMPLES: usize = 100_000;
 /// A collection of times in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct TimeSamples {
-    /// Absent while the times are shared, in a collection without times, and while all times of a collection for few are exact.
+    /// Histogram of the times. Absent while the times are shared, in a collection without times, and while all times of a
+    /// collection for few are exact.
     histogram: Option<Histogram<u64>>,
     /// The first times, in order; also the input for drift and autocorrelation.
     first_times: Vec<u64>,
     /// Times are stored; otherwise only moments and jitter are.
     has_times: bool,
-    /// Where this flow and others record their times.
+    /// Collection into which this flow and others record their times.
     shared: Option<Arc<SharedTimes>>,
     moments: Moments,
     jitter: Jitter,

@@ -11,7 +11,7 @@ pub struct TransferCounts {
     pub requests: RequestCounts,
     /// Facts that the server reported about itself, for the document.
     pub server_facts: Map<String, Value>,
-    /// Present if records were received.
+    /// Counts of records, if records were received.
     pub records: Option<RecordCounts>,
 }
 

@@ -9,7 +9,7 @@ use super::decode_histogram;
 /// First byte of encoded times. An HdrHistogram V2, as earlier versions wrote it, begins with another.
 const FORMAT: u8 = 1;
 
-/// What was measured in a stretch of time. A window of 60 replies takes some hundred bytes.
+/// Measurements of a stretch of time. A window of 60 replies takes some hundred bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Window {
     /// Counts of the probes.
@@ -94,8 +94,8 @@ impl Window {
         self.time_of_rank(rank.clamp(1, replies.max(1)))
     }
 
-    /// The same over all probes that were due: a lost one is slower than every reply. `None` without probes; infinite if the
-    /// quantile is a lost probe.
+    /// The `share` quantile (0 to 1) in ns over all probes that were due: a lost one is slower than every reply. `None` without
+    /// probes; infinite if the quantile is a lost probe.
     pub fn quantile_with_losses_ns(&self, share: f64) -> Option<f64> {
         let replies = self.replies();
         let all = replies + self.counts.lost;

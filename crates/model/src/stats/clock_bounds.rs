@@ -15,7 +15,7 @@ pub struct Line {
     pub slope: f64,
 }
 
-/// Enough to halve the range of slopes down to the last digit.
+/// Number of steps that halve the range of slopes down to the last digit.
 const SEARCH_STEPS: usize = 100;
 
 /// The values that the lines can have, which lie below all upper bounds and above all lower ones and whose slope is limited, at
@@ -32,7 +32,7 @@ impl LineBounds {
     pub fn new(points: &[(f64, f64, f64)], max_slope: f64) -> Option<LineBounds> {
         let band = Band {
             upper: lower_hull(points.iter().map(|point| (point.0, point.1))),
-            // Its corners, upside down.
+            // Corners of the upper hull, upside down.
             lower: lower_hull(points.iter().map(|point| (point.0, -point.2))),
         };
         let (low, high) = band.possible_slopes(max_slope)?;

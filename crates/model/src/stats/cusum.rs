@@ -6,16 +6,17 @@
 //! Markov chain: Reynolds and Stoumbos, "A CUSUM chart for monitoring a proportion when inspecting continuously",
 //! Journal of Quality Technology 1999.
 
-/// Shares of bad events above this cannot be the normal state.
+/// Maximum share of bad events that can be the normal state.
 const MAX_SHARE: f64 = 0.95;
 
-/// More states than these do not fit a sensible request: such a change is too small, or too rare a false alarm is asked for.
+/// Maximum number of states. More do not fit a sensible request: such a change is too small, or too rare a false alarm is asked
+/// for.
 const MAX_THRESHOLD: u32 = 1 << 18;
 
 /// A quantile of a delay is computed in at most this many steps, which take some milliseconds.
 const MAX_CHAIN_STEPS: u64 = 4_000_000;
 
-/// What is to be noticed: the share of bad events rises from `normal` to `raised`.
+/// Change to be detected: the share of bad events rises from `normal` to `raised`.
 ///
 /// A bad event adds `weight - 1` to the sum and a good one subtracts 1, down to zero: with the weight of the likelihood
 /// ratio, rounded to a whole number, so that the run lengths are exact.
@@ -45,7 +46,7 @@ impl ShareShift {
     /// Infinite when there are none.
     pub(crate) fn run_length(&self, threshold: u32, share: f64) -> f64 {
         // The mean time from a state is an affine function of the time from the state below: time[s] = a + b time[s - 1].
-        // Of `weight - 1` such steps in a row the composed function leads from a state to the one after a bad event.
+        // The composed function of `weight - 1` such steps in a row leads from a state to the one after a bad event.
         let mut steps = SlidingSteps::new(self.weight as usize - 1);
         for state in (1..threshold).rev() {
             // After a bad event from here: time a + b time[state]; zero if that is an alarm.
@@ -155,7 +156,7 @@ impl Affine {
         1.0 - self.missing_slope
     }
 
-    /// This function of the value of `inner`.
+    /// Composition: this function of the value of `inner`.
     fn of(self, inner: Affine) -> Affine {
         Affine {
             constant: self.constant + self.slope() * inner.constant,

@@ -8,13 +8,13 @@ use std::f64::consts::PI;
 
 use super::student::half_width;
 
-/// A comparison shows a difference with this significance …
+/// Significance level at which a comparison shows a difference.
 const SIGNIFICANCE_LEVEL: f64 = 0.05;
-/// … in this share of cases.
+/// Share of cases in which the comparison shows the difference.
 const POWER: f64 = 0.8;
 /// The exact test needs 4 and 4 values for a significant result.
 const MIN_REPETITIONS: u32 = 4;
-/// More repetitions than that are no advice.
+/// Maximum number of repetitions that is given as advice.
 const MAX_REPETITIONS: u32 = 10_000;
 
 /// The smallest shift that a comparison of 2 × `repetitions` shows in 80 % of cases, in the unit of `deviation`, the

@@ -1,4 +1,4 @@
-//! How equally something is shared.
+//! Measures how equally something is shared.
 
 /// Jain's fairness index: (Σx)² ÷ (n · Σx²). 1 if all parts are equal, 1 ÷ n if one has everything. `None` if nothing was
 /// shared.

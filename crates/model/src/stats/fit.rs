@@ -17,9 +17,9 @@ pub struct LinearFit {
     pub intercept: f64,
     /// y per x.
     pub slope: f64,
-    /// `None` if there are too few points, or the method gives none.
+    /// Interval of the intercept. `None` if there are too few points, or the method gives none.
     pub intercept_interval: Option<Interval>,
-    /// `None` if there are too few points, or the method gives none.
+    /// Interval of the slope. `None` if there are too few points, or the method gives none.
     pub slope_interval: Option<Interval>,
 }
 

@@ -20,7 +20,7 @@ pub struct Grid {
     pub p: f64,
 }
 
-/// Fewer periods in the whole duration show no grid.
+/// Minimum number of periods in the whole duration that show a grid.
 const MIN_CYCLES: f64 = 8.0;
 /// The clock of another machine differs from ours by up to this share.
 const CLOCK_TOLERANCE: f64 = 100e-6;
@@ -30,17 +30,17 @@ const OVERSAMPLING: f64 = 4.0;
 /// probability is small enough. If half of 150 messages pass a grid, the statistics of its parts differ by a factor of two
 /// by chance.
 const SHARE_OF_LARGEST: f64 = 0.4;
-/// From this share on its own probability does not matter: few instants that have one phase of 100 ms by chance seldom have
-/// one of 1 s.
+/// Share of the largest statistic from which the own probability of a multiple does not matter: few instants that have one phase
+/// of 100 ms by chance seldom have one of 1 s.
 const SUFFICIENT_SHARE: f64 = 0.6;
-/// Also if its own probability is this much smaller than needed: what arrives on a grid of 5 ms at random seldom looks like
-/// one of 20 ms.
+/// Factor by which the own probability of a multiple must be below the level if its share is small: instants on a grid of 5 ms at
+/// random seldom look like one of 20 ms.
 const LEVEL_OF_MULTIPLES: f64 = 0.01;
 /// Tolerance: one of two grids is a part of the other if their ratio is this close to a whole number.
 const WHOLE_TOLERANCE: f64 = 2e-3;
-/// Or, if their resolutions allow that, to this part of one.
+/// Tolerance if the resolutions of the two grids allow it: this part of a whole number.
 const WHOLE_BLUR: f64 = 0.1;
-/// Larger ratios are whole numbers by chance.
+/// Maximum ratio of two grids; larger ratios are whole numbers by chance.
 const MAX_RATIO: f64 = 200.0;
 
 /// Rayleigh's statistic z of the instants for one period: |Σ exp(2πi·t/period)|² ÷ n. 0 without instants.
@@ -91,7 +91,7 @@ pub fn unknown_grid(instants: &[f64], shortest: f64, longest: f64, level: f64) -
     without_parts(found.collect(), level).into_iter().next()
 }
 
-/// From the first to the last instant.
+/// Time from the first to the last instant.
 fn duration(instants: &[f64]) -> f64 {
     let (first, last) = instants
         .iter()
@@ -141,7 +141,7 @@ fn without_parts(mut found: Vec<Grid>, level: f64) -> Vec<Grid> {
 
 fn is_part(a: &Grid, b: &Grid) -> bool {
     let ratio = (a.period / b.period).max(b.period / a.period);
-    // As far as the duration separates their periods.
+    // Limit to which the duration separates their periods.
     let blur = a.resolution / a.period + b.resolution / b.period;
     let tolerance = blur.min(WHOLE_BLUR / ratio).max(WHOLE_TOLERANCE);
     ratio <= MAX_RATIO && (ratio / ratio.round() - 1.0).abs() < tolerance

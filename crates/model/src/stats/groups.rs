@@ -8,24 +8,24 @@ use super::Interval;
 /// One group of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// Number of its values: at least 2, and 15 % of all.
+    /// Number of values of the group: at least 2, and 15 % of all.
     pub size: usize,
     /// The smallest and largest value.
     pub range: Interval,
 }
 
-/// Fewer values can show no groups.
+/// Minimum number of values that can show groups.
 const MIN_VALUES: usize = 6;
 
-/// A group of one is an outlier …
+/// Minimum number of values in a group; a group of one is an outlier.
 const MIN_GROUP_SIZE: usize = 2;
-/// … and so is a smaller share of the values.
+/// Minimum share of the values in a group; a smaller group is an outlier, too.
 const MIN_GROUP_SHARE: f64 = 0.15;
 
 /// The gap between two groups is at least this multiple of the wider group.
 const MIN_GAP_RATIO: f64 = 2.5;
 
-/// More groups are a wide distribution.
+/// Maximum number of groups; more are a wide distribution.
 const MAX_GROUPS: usize = 4;
 
 /// Groups that differ by less than this share of the lower one are not worth a note.

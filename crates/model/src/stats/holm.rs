@@ -1,4 +1,4 @@
-//! Several tests at once: p-values that hold for all of them together.
+//! Correction for several tests at once: p-values that hold for all of them together.
 //!
 //! Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
 

@@ -15,11 +15,11 @@ const NORMAL_DEVIATE: f64 = 1.959_964;
 pub struct Estimate {
     /// The figure.
     pub value: f64,
-    /// Where other figures like it lie.
+    /// Interval in which other figures like it lie.
     pub interval: Interval,
 }
 
-/// By how much a second figure is larger than a first one.
+/// Difference by which a second figure is larger than a first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EstimatedShift {
     /// The difference.
@@ -31,14 +31,14 @@ pub struct EstimatedShift {
 }
 
 impl Estimate {
-    /// The same in logarithms; `None` unless all of it is positive.
+    /// Logarithms of the figure and of its interval; `None` unless all of it is positive.
     fn logarithm(self) -> Option<Estimate> {
         let Estimate { value, interval: Interval { low, high } } = self;
         let interval = Interval { low: low.ln(), high: high.ln() };
         (low > 0.0 && high.is_finite()).then(|| Estimate { value: value.ln(), interval })
     }
 
-    /// How much larger `other` is.
+    /// Difference by which `other` is larger.
     pub fn shift_to(self, other: Estimate) -> EstimatedShift {
         let (a, b) = (self.interval, other.interval);
         let shift = other.value - self.value;
@@ -52,7 +52,7 @@ impl Estimate {
         EstimatedShift { shift, interval: Interval { low: shift - below, high: shift + above }, p }
     }
 
-    /// How much larger `other` is, as a share of this: never below −1. `None` unless both are positive.
+    /// Difference by which `other` is larger, as a share of this: never below −1. `None` unless both are positive.
     pub fn relative_shift_to(self, other: Estimate) -> Option<EstimatedShift> {
         let EstimatedShift { shift, interval, p } = self.logarithm()?.shift_to(other.logarithm()?);
         let interval = Interval { low: interval.low.exp_m1(), high: interval.high.exp_m1() };

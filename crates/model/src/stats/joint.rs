@@ -1,5 +1,5 @@
-//! Several figures of the same few repetitions, tested at once: their p-values hold for all of them together, and reach lower values
-//! than a correction for their number.
+//! Joint test of several figures of the same few repetitions: their p-values hold for all of them together, and reach lower
+//! values than a correction for their number.
 //!
 //! For: so few repetitions that no corrected p-value could be small. All divisions of the repetitions into two sides are counted, and each
 //! figure is compared with the largest difference of any figure.
@@ -11,7 +11,7 @@ const MAX_DIVISIONS: u128 = 20_000;
 /// Values of both sides together at most.
 const MAX_VALUES: usize = 24;
 
-/// How far beyond the finite values one that was not reached lies, as a multiple of their range.
+/// Distance beyond the finite values at which a value that was not reached lies, as a multiple of their range.
 const BEYOND: f64 = 10.0;
 
 /// The p-values of lists of two sides, one for each figure, if each figure has a value for each repetition of `a` and of `b`. `None` for
@@ -47,7 +47,7 @@ pub fn least_p_of_lists(a: usize, b: usize) -> f64 {
     divisions(a + b, a).map_or(0.0, |count| (2.0 / count as f64).min(1.0))
 }
 
-/// The same of the differences of pairs.
+/// The smallest p-value that a test of the differences of this number of pairs can have.
 pub fn least_p_of_pairs(pairs: usize) -> f64 {
     0.5f64.powi(pairs as i32 - 1)
 }
@@ -58,7 +58,7 @@ fn divisions(all: usize, some: usize) -> Option<u128> {
         .try_fold(1u128, |count, taken| Some(count.checked_mul((all - taken) as u128)? / (taken as u128 + 1)))
 }
 
-/// For each figure the share of divisions in which any figure differs at least as much as this one does in the observed division.
+/// Share of divisions, for each figure, in which any figure differs at least as much as this one does in the observed division.
 fn shares(
     figures: &[Vec<f64>],
     observed: u64,
@@ -114,7 +114,7 @@ fn difference_of_pairs(values: &[f64], mask: u64) -> f64 {
     ratio(mean.abs(), (squares / (of.len() as f64 - 1.0).max(1.0) / of.len() as f64).sqrt())
 }
 
-/// No difference is 0, also without an error.
+/// Ratio of a difference to its error; 0 for no difference, also without an error.
 fn ratio(difference: f64, error: f64) -> f64 {
     if difference == 0.0 { 0.0 } else { difference / error }
 }

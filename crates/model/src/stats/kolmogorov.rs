@@ -4,7 +4,7 @@
 //! autocorrelated values; thin them first.
 //! Sources: Smirnov 1948; the small-sample correction of the asymptotic p-value, Stephens 1970.
 
-/// Below this argument the tail is above 0.99999 and its series needs many terms.
+/// Minimum argument of the series; below, the tail is above 0.99999 and the series needs many terms.
 const MIN_SERIES_ARGUMENT: f64 = 0.3;
 /// The terms of the series fall as e^(−2k²λ²): 20 are enough above `MIN_SERIES_ARGUMENT`.
 const SERIES_TERMS: i32 = 20;

@@ -12,8 +12,8 @@ use super::normal::half_width;
 /// The probability on either side of the interval that a percentile must support: half of 5 %.
 const SUPPORT_TAIL: f64 = 0.025;
 
-/// Up to this expected number of samples beyond the percentile the binomial is summed term by term: every n ≤
-/// 20 000, and the far tails of any n. The sum has at most about 10 000 steps.
+/// Maximum expected number of samples beyond the percentile for which the binomial is summed term by term: every n ≤ 20 000, and
+/// the far tails of any n. The sum has at most about 10 000 steps.
 const MAX_EXACT_EXPECTED: f64 = 10_000.0;
 
 /// The nearest rank of percentile `p` among `n` sorted samples: ceil(p·n), 1 to n.
@@ -87,7 +87,7 @@ fn exact_ranks(n: u64, p: f64, tail: f64) -> Option<(u64, u64)> {
     if p < 0.5 { Some((few + 1, many + 1)) } else { Some((n - many, n - few)) }
 }
 
-/// The same ranks from a normal approximation with the binomial's mean, deviation and skewness.
+/// Ranks from a normal approximation with the binomial's mean, deviation and skewness.
 fn approximate_ranks(n: u64, p: f64, z: f64) -> (u64, u64) {
     let deviation = (n as f64 * p * (1.0 - p)).sqrt();
     let skew = (z * z - 1.0) * (1.0 - 2.0 * p) / 6.0;
@@ -143,7 +143,7 @@ mod tests {
             (10_000, 0.999, 0.95, (9983, 9997)),
             (368_887, 0.99999, 0.95, (368_879, 368_887)),
             (1_000_000, 0.999, 0.95, (998_938, 999_062)),
-            // From here on the normal approximation; the ranks are identical.
+            // The normal approximation begins here; the ranks are identical.
             (1_000_000, 0.5, 0.95, (499_020, 500_981)),
             (10_000_000, 0.99, 0.99, (9_899_189, 9_900_811)),
             (1_000_000, 0.05, 0.95, (49_573, 50_429)),

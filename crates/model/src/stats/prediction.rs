@@ -1,4 +1,4 @@
-//! Where one new result should lie, by earlier results of the same kind.
+//! Prediction of one new result by earlier results of the same kind.
 //!
 //! For: a figure of a run beside that of earlier runs. Not for: intervals of a median (`repetitions.rs`).
 //! Sources: ranks of exchangeable values, David and Nagaraja, "Order Statistics", 3rd ed., §7.3; the prediction
@@ -8,7 +8,7 @@ use super::change::level_changes;
 use super::student;
 use super::{Interval, Moments};
 
-/// Fewer earlier results predict nothing.
+/// Minimum number of earlier results that predict anything.
 pub const MIN_EARLIER_RESULTS: usize = 8;
 
 const CONFIDENCE_LEVEL: f64 = 0.95;
@@ -16,17 +16,17 @@ const CONFIDENCE_LEVEL: f64 = 0.95;
 /// Confidence level of the model. Higher, because real results have longer tails than the model.
 const MODEL_CONFIDENCE_LEVEL: f64 = 0.98;
 
-/// What earlier results lead to expect.
+/// Prediction from earlier results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usual {
-    /// Holds 95 % of new results.
+    /// Interval that holds 95 % of new results.
     pub interval: Interval,
     /// The first of the earlier results that counts: the level changed there, or it is 0.
     pub since: usize,
 }
 
-/// What is usual by `earlier` results, in order of time: the prediction from those since the last change of level.
-/// `None` if these are fewer than 8.
+/// Predicts a new result by `earlier` results, in order of time: the prediction from those since the last change of level. `None`
+/// if these are fewer than 8.
 pub fn usual(earlier: &[f64]) -> Option<Usual> {
     let since = level_changes(earlier).last().copied().unwrap_or(0);
     Some(Usual { interval: prediction_interval(&earlier[since..])?, since })

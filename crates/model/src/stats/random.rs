@@ -22,7 +22,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1), with 53 random bits.
+    /// Random number, uniform in [0, 1), with 53 random bits.
     pub fn uniform(&mut self) -> f64 {
         (self.next_bits() >> 11) as f64 / (1u64 << 53) as f64
     }

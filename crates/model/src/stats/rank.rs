@@ -1,4 +1,4 @@
-//! Two lists of values compared by their ranks: does one tend to be larger, and by how much?
+//! Comparison of two lists of values by their ranks: does one tend to be larger, and by how much?
 //!
 //! For: figures of a few to some hundred repetitions of any distribution. Not for: samples within a run,
 //! which depend on each other.
@@ -10,7 +10,7 @@ use super::Interval;
 use super::centre::median_in_place;
 use super::normal::{half_width, two_sided_p};
 
-/// Up to this number of values in both lists together all arrangements are counted, within some milliseconds.
+/// Maximum number of values in both lists together for which all arrangements are counted, within some milliseconds.
 const MAX_EXACT_VALUES: usize = 60;
 
 /// The two-sided p-value, 0 to 1, of the Mann–Whitney test of two lists without NaN; 1 when either is empty.
@@ -92,7 +92,7 @@ pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interva
     Some((centre, interval))
 }
 
-/// Two infinite values (not reached on either side) do not differ.
+/// Difference of two values; 0 for two infinite ones (not reached on either side).
 fn difference(x: f64, y: f64) -> f64 {
     if x == y { 0.0 } else { y - x }
 }

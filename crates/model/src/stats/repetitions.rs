@@ -11,19 +11,19 @@ use super::prediction::MIN_EARLIER_RESULTS;
 use super::series::autocorrelation;
 use super::{Interval, Moments, student};
 
-/// Fewer repetitions have no interval: they show no groups, and of two placements they often hold one alone.
+/// Minimum number of repetitions for an interval: fewer show no groups, and of two placements they often hold one alone.
 pub const MIN_INTERVAL_REPETITIONS: usize = 6;
 
 const CONFIDENCE_LEVEL: f64 = 0.95;
 
-/// This number of earlier runs shows how much runs differ. They count, whatever changed among them: a host that alternates between
-/// two levels has both.
+/// Number of earlier runs that shows how much runs differ. They count, whatever changed among them: a host that alternates
+/// between two levels has both.
 const ENOUGH_RUNS: usize = 20;
 
 /// The standard error of a median beside that of a mean, of normal values: √(π ÷ 2).
 const MEDIAN_ERROR: f64 = 1.253_314_137_3;
 
-/// This share of the repetitions on either side does not widen the interval.
+/// Share of the repetitions on either side that does not widen the interval.
 const OUTLIER_SHARE: f64 = 0.1;
 
 /// A stronger resemblance of successive values cannot be distinguished from a trend.
@@ -52,7 +52,7 @@ pub fn run_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
     Some(Interval { low: value * (-reach).exp(), high: value * reach.exp() })
 }
 
-/// Where the median of a run lies by its repetitions, whatever other runs have. `None` below 3 repetitions without outliers, and
+/// Interval of the median of a run by its repetitions, whatever other runs have. `None` below 3 repetitions without outliers, and
 /// if a value is not positive and finite.
 pub fn error_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
     let standard_error = reach(repetitions)? * MEDIAN_ERROR / (repetitions.len() as f64).sqrt();
@@ -102,7 +102,7 @@ fn reach(values: &[f64]) -> Option<f64> {
     Some(quantile * relative_deviation(values)? * dependence(&logarithms))
 }
 
-/// By how much values that resemble their predecessors widen an interval, 1 and more: √((1 + ρ) ÷ (1 − ρ)), with the
+/// Factor by which values that resemble their predecessors widen an interval, 1 and more: √((1 + ρ) ÷ (1 − ρ)), with the
 /// autocorrelation ρ at lag 1. Of n values it is estimated too low by 1 ÷ n. `benches/coverage.rs` measures how far this holds.
 fn dependence(values: &[f64]) -> f64 {
     let rho = autocorrelation(values, 1) + 1.0 / values.len() as f64;

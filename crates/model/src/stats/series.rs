@@ -28,9 +28,9 @@ const MAX_TREND_P: f64 = 0.01;
 /// of 25 %, 0.01 here missed 11 % of the drifts of one fifth, 0.05 missed 3 %.
 const MAX_HALVES_P: f64 = 0.05;
 
-/// A slow start has at least this number of independent samples …
+/// Minimum number of independent samples of a slow start.
 const MIN_START_SAMPLES: usize = 5;
-/// … and differs from the rest at this level. It is strict because the cut is the best of many.
+/// Significance level at which a slow start differs from the rest. It is strict because the cut is the best of many.
 const MAX_START_P: f64 = 0.001;
 
 /// Result of the test for a change during a run.

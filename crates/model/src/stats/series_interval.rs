@@ -7,10 +7,10 @@
 
 use super::{Interval, median, student};
 
-/// Fewer parts do not show how they depend on each other.
+/// Minimum number of parts that show how they depend on each other.
 const MIN_PARTS: usize = 10;
 
-/// More parts are joined: shorter ones have more of the noise that the next part cancels.
+/// Maximum number of parts. More are joined: shorter ones have more of the noise that the next part cancels.
 const MAX_PARTS: usize = 40;
 
 /// The covariances at one lag for this many parts count: more would use up the degrees of freedom.
@@ -27,9 +27,9 @@ const NORMAL_DEVIATE: f64 = 1.959_964;
 /// The intervals of a figure by its series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeriesIntervals {
-    /// Where the mean of this run lies; it says nothing of other runs.
+    /// Interval of the mean of this run; it says nothing of other runs.
     pub within_run: Interval,
-    /// Where the same figure of other runs lies.
+    /// Interval of the same figure of other runs.
     pub of_runs: Interval,
 }
 

@@ -1,4 +1,4 @@
-//! Timers in a distribution: does a second group lie at a known distance above the first one?
+//! Detection of timers in a distribution: does a second group lie at a known distance above the first one?
 //!
 //! For: latencies of which some wait for a timer of known length. Not for: a distribution that the timer shifts as a
 //! whole; there only an intervention shows it. The test compares the count of a narrow band with the bands beside it, so
@@ -11,7 +11,7 @@ use super::centre::median_in_place;
 /// The distance of a second group, in the unit of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SideBand {
-    /// From the mode to the middle of the band.
+    /// Distance from the mode to the middle of the band.
     pub distance: f64,
     /// Half of the width of the band.
     pub half_width: f64,
@@ -28,7 +28,7 @@ pub struct BandCount {
     pub p: f64,
 }
 
-/// Fewer values in a band show no group.
+/// Minimum number of values in a band that show a group.
 const MIN_INSIDE: u64 = 5;
 /// Minimum distance of the band and its neighbours from the mode, as a multiple of the median deviation.
 const MIN_DISTANCE_CORES: f64 = 4.0;

@@ -1,4 +1,4 @@
-//! Pairs compared by the ranks of their differences: does one of the two tend to be larger, and by how much?
+//! Comparison of pairs by the ranks of their differences: does one of the two tend to be larger, and by how much?
 //!
 //! For: figures of measurements that were made in pairs, shortly after each other: what both have in common drops out.
 //! Not for: samples within a measurement, which depend on each other, and lists without pairs (`rank.rs`).
@@ -9,7 +9,7 @@ use super::Interval;
 use super::centre::median_in_place;
 use super::normal::{half_width, two_sided_p};
 
-/// Up to this number of differences all signs are counted.
+/// Maximum number of differences for which all signs are counted.
 const MAX_EXACT_PAIRS: usize = 25;
 
 /// Probability of each tail outside the interval.
@@ -50,7 +50,7 @@ fn exact_p(ranks: &[usize], sum: usize) -> f64 {
     (2.0 * low.min(high) / all).min(1.0)
 }
 
-/// For each sum the number of choices of signs whose positive ranks have it.
+/// Number of choices of signs for each sum whose positive ranks have it.
 fn sign_counts(ranks: &[usize]) -> Vec<f64> {
     let mut counts = vec![0.0; ranks.iter().sum::<usize>() + 1];
     counts[0] = 1.0;

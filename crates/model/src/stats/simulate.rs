@@ -4,7 +4,8 @@
 
 use super::SplitMix64;
 
-/// Set for the build: all of the simulations that a limit was set with, instead of the part that every check runs.
+/// Value of a variable of the build. If set, all of the simulations run that a limit was set with, instead of the part that every
+/// check runs.
 const ALL: Option<&str> = option_env!("LINKGAUGE_TEST_ALL_SIMULATIONS");
 
 /// The number of simulations: a fifth of `all`, or `all` if the environment asks for them.
@@ -49,7 +50,7 @@ impl Autoregression {
     }
 }
 
-/// What disturbs a simulated run.
+/// Disturbance of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Noise {
     /// Samples with this autocorrelation, 0 to below 1.
@@ -64,7 +65,7 @@ pub enum Noise {
         /// Share of repetitions in the slow place, 0 to 1.
         slow_share: f64,
     },
-    /// From a random repetition on, everything is slower by twice the deviation of the repetitions.
+    /// All repetitions from a random one on are slower by twice the deviation of the repetitions.
     LevelShift,
     /// Repetitions resemble their predecessors, with this correlation.
     Repetitions {

@@ -13,10 +13,10 @@ use super::{Moments, student};
 /// Number of batches at the first attempt: each is long enough to forget the one before, in most runs.
 const MAX_BATCHES: usize = 40;
 
-/// With fewer, the deviation of the batches is not known well enough.
+/// Minimum number of batches; with fewer, the deviation of the batches is not known well enough.
 const MIN_BATCHES: usize = 10;
 
-/// Shorter batches say nothing about dependence.
+/// Minimum number of samples of a batch; shorter batches say nothing about dependence.
 const MIN_BATCH_SAMPLES: usize = 10;
 
 /// Neighbouring batches with a larger correlation, in standard errors, are too short.
@@ -27,7 +27,7 @@ const MIN_INDEPENDENT_SAMPLES: f64 = 100.0;
 
 const CONFIDENCE_LEVEL: f64 = 0.95;
 
-/// How much less the samples of a run tell about a percentile than as many independent ones.
+/// Loss of information about a percentile because the samples of a run depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dependence {
     /// Samples that tell as much as one independent sample; 1 and above.

@@ -14,7 +14,7 @@ fn paths<'a>(side: &'a SideCase<'_>) -> impl Iterator<Item = &'a PathResult> {
     side.cases.iter().filter_map(|(_, case)| case.path.as_ref())
 }
 
-/// Who replied at a hop, in all results of a side.
+/// Addresses of the hosts that replied at a hop, in all results of a side.
 fn hosts(side: &SideCase, hop: u8) -> BTreeSet<IpAddr> {
     let hops = paths(side).flat_map(|path| &path.hops).filter(|found| found.hop == hop);
     hops.flat_map(|found| found.hosts.iter().map(|host| host.address)).collect()

@@ -1,4 +1,4 @@
-//! How small a change would comparisons of such repetitions show?
+//! Smallest change that comparisons of such repetitions would show.
 //!
 //! Assumed: repetitions that do not depend on each other, and another side whose repetitions differ as much.
 
@@ -20,9 +20,9 @@ pub struct Sensitivity {
     /// The smallest change that these repetitions show. Absent below 4 on a side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_change: Option<f64>,
-    /// A larger number of repetitions on each side …
+    /// A larger number of repetitions on each side that is advised.
     pub with_repetitions: u32,
-    /// … and the smallest change that it would show.
+    /// The smallest change that this larger number would show.
     pub would_show: f64,
 }
 

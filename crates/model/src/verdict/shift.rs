@@ -7,7 +7,7 @@ use crate::stats::{self, Estimate, Interval};
 
 /// A metric of one side.
 pub(super) struct SideFigures {
-    /// In all repetitions, in order.
+    /// Values of all repetitions, in order.
     pub(super) values: Vec<f64>,
     /// Number of runs.
     runs: usize,
@@ -54,7 +54,7 @@ fn estimate(case: &CaseResult, metric: &Metric) -> Option<Estimate> {
     let value = stats::median(&values)?;
     let documented = metric.interval_name().and_then(|name| case.figures.intervals.get(&name));
     let interval = match documented {
-        // It lies around the figure of all samples together, which may differ from the middle of the repetitions.
+        // The interval lies around the figure of all samples together, which may differ from the middle of the repetitions.
         Some(Interval { low, high }) if value == of_case => Interval { low: *low, high: *high },
         Some(Interval { low, high }) if of_case > 0.0 => {
             Interval { low: low * value / of_case, high: high * value / of_case }
@@ -79,12 +79,12 @@ fn middle(all: &[Estimate]) -> Option<Estimate> {
 /// A shift from A to B as one test sees it.
 pub(super) struct TestedShift {
     pub(super) test: ShiftTest,
-    /// `None` if a side has no figure.
+    /// The shift; `None` if a side has no figure.
     pub(super) shift: Option<f64>,
     pub(super) interval: Option<Interval>,
-    /// As a share of A, with its interval.
+    /// Shift as a share of A, with its interval.
     pub(super) relative: Option<(f64, Option<Interval>)>,
-    /// `None` for too few repetitions.
+    /// The p-value; `None` for too few repetitions.
     pub(super) p: Option<f64>,
 }
 
@@ -126,7 +126,7 @@ fn shift_of_pairs(a: &[f64], b: &[f64]) -> TestedShift {
     }
 }
 
-/// Two infinite values (not reached on either side) do not differ.
+/// Differences of pairs of values; 0 for two infinite ones (not reached on either side).
 pub(super) fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { b - a }).collect()
 }

@@ -55,12 +55,12 @@ fn share(is: impl Fn(u64) -> bool) -> f64 {
     (0..seeds).filter(|&seed| is(seed)).count() as f64 / seeds as f64
 }
 
-/// Around one millisecond, with a variation of 2 % between repetitions.
+/// Repetitions of around one millisecond, with a variation of 2 % between them.
 fn repetitions(seed: u64, factor: f64) -> Vec<f64> {
     log_normal(10, 0.02, seed).into_iter().map(|value| value * 1e6 * factor).collect()
 }
 
-/// Neither worse nor better.
+/// Verdicts that are neither worse nor better.
 const NO_CHANGE: [Verdict; 2] = [Verdict::Unchanged, Verdict::NotDecidable];
 
 /// The share of 1000 pairs, or of a part of them, with one of these verdicts: 10 repetitions each, log-normal with a deviation
@@ -95,7 +95,7 @@ fn a_shift_of_a_sixth_is_found() {
 fn certain_difference_within_the_margin_is_not_shown() {
     let (a, b) = ([100.0, 101.0, 102.0, 103.0, 104.0], [105.0, 106.0, 106.5, 106.7, 106.9]);
     let compared = compare_one(&a, &b, &CompareOptions::default());
-    // Its interval reaches beyond the margin.
+    // The interval of the shift reaches beyond the margin.
     assert!(compared.p.unwrap() < 0.01 && compared.verdict == Verdict::NotDecidable);
     let wide = CompareOptions { margin: 0.1, ..CompareOptions::default() };
     assert_eq!(compare_one(&a, &b, &wide).verdict, Verdict::Unchanged);

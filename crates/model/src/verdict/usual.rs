@@ -1,4 +1,4 @@
-//! Is the figure of a case usual here, by earlier results of the same case on the same host?
+//! Decides whether the figure of a case is usual here, by earlier results of the same case on the same host.
 
 use crate::metric::Metric;
 use crate::run::{CaseResult, EARLIER_RUNS_FACT, Warning, WarningCode};

@@ -3,7 +3,7 @@
 use crate::run::{CaseResult, Warning, WarningCode};
 use crate::units::format_nanoseconds;
 
-/// Other programs that use less of all CPUs than this do not disturb a measurement.
+/// Minimum CPU time of other programs that disturbs a measurement, in percent of all CPUs.
 const MIN_OTHER_CPU_PERCENT: f64 = 10.0;
 
 /// A measuring thread that waited longer than this for a CPU was disturbed. So was a host with any such thread.
@@ -13,7 +13,7 @@ const MIN_CPU_PRESSURE_PERCENT: f64 = 20.0;
 /// A guest that lost a larger share to the hypervisor was disturbed.
 const MIN_STEAL_PERCENT: f64 = 2.0;
 
-/// Other programs kept the host busy, and the measurement or its lab or server had to wait for them.
+/// Warning that other programs kept the host busy, and the measurement or its lab or server had to wait for them.
 pub(crate) fn host_busy(case: &CaseResult) -> Option<Warning> {
     let load = &case.placement.host_load;
     let [others, stolen, waited, pressure] =
@@ -44,8 +44,8 @@ pub(crate) fn host_busy(case: &CaseResult) -> Option<Warning> {
     ))
 }
 
-/// How much waiting for a CPU can have added to the mean round trip: the waits of the measuring threads of both ends, for
-/// each reply.
+/// Time that waiting for a CPU can have added to the mean round trip: the waits of the measuring threads of both ends, for each
+/// reply.
 fn added_wait(case: &CaseResult) -> Option<String> {
     const NAME: &str = "thread_run_queue_wait_ns";
     let evidence = case.evidence.as_ref()?;
@@ -60,7 +60,7 @@ fn added_wait(case: &CaseResult) -> Option<String> {
     Some(format!("waiting for a CPU can have added {added} ({percent:.0} %) to the mean {what}"))
 }
 
-/// True if a case has this mark.
+/// Whether a case has the mark of a busy host.
 pub fn was_host_busy(case: &CaseResult) -> bool {
     case.warnings.iter().any(|warning| warning.code == WarningCode::HostBusy)
 }
@@ -70,7 +70,8 @@ mod tests {
     use super::*;
     use crate::run::{EndEvidence, Evidence};
 
-    /// In percent: CPU time of others, waiting of a measuring thread, waiting of any thread, the hypervisor's share.
+    /// Warning at these shares, in percent: CPU time of others, waiting of a measuring thread, waiting of any thread, the
+    /// hypervisor's share.
     fn busy_warning(others: f64, waited: f64, pressure: f64, stolen: f64) -> Option<String> {
         let case = serde_json::json!({
             "endpoint": "tcp://a", "protocol": "echo", "workload": "latency", "direction": "loop", "message_bytes": 64,

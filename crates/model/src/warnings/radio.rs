@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::run::{CaseResult, Warning, WarningCode};
 
-/// Below this signal (dBm) Wi-Fi loses frames and retransmits them, even on an idle channel.
+/// Signal (dBm) below which Wi-Fi loses frames and retransmits them, even on an idle channel.
 pub const WEAK_WIFI_SIGNAL_DBM: i64 = -70;
 
 /// Margin below the preferred signal range of a Bluetooth controller (dB).

@@ -3,7 +3,7 @@
 use crate::run::{CaseResult, EXCEPTIONS_FACT, Warning, WarningCode};
 use crate::units::{format_count, format_nanoseconds};
 
-/// `1 message`, `2 messages`.
+/// Formats a count: `1 message`, `2 messages`.
 fn plural(count: u64, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }

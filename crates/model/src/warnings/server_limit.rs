@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::run::{CaseResult, SERVER_LIMIT_MESSAGES_PER_SECOND, SERVER_LIMIT_SECONDS, Warning, WarningCode};
 use crate::units::{format_nanoseconds, format_number};
 
-/// What the server granted instead of what was requested.
+/// Warning about what the server granted instead of what was requested.
 pub(super) fn server_limit(case: &CaseResult) -> Option<Warning> {
     let limit = |name| case.effective.get(name).and_then(Value::as_f64);
     let requested = case.requested.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());

@@ -155,7 +155,7 @@ impl ReadyProbe {
         let spec =
             linkgauge_model::plan::CaseSpec { url: Some(OneOrMany::One(self.endpoint.clone())), ..spec };
         let plan = spec.expand().ok().and_then(|cases| Plan::new(cases).ok());
-        let plan = match plan.map(|plan| schedule::check(plan, dialer.registry)) {
+        let plan = match plan.map(|plan| schedule::check(plan, Registry::standard())) {
             Some(Ok(plan)) => plan,
             Some(Err(error)) => return found.failure = Some(("invalid_case".to_owned(), error.to_string())),
             None => return,

@@ -76,7 +76,7 @@ impl Study {
         let published = |row: &PublishedFigure| {
             let download = cases.iter().find(|case| case.name == row.case)?.download?;
             let bytes_per_second = row.published.parse().ok()?;
-            // What other sources say about a case is no further figure.
+            // A statement of another source about a case is no further figure.
             (row.unit == "B/s" && seen.insert(row.case.clone())).then(|| PublishedDownload {
                 row: row.row.clone(),
                 bytes_per_second,

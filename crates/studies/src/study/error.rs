@@ -2,11 +2,11 @@
 
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 
-/// Why the texts of a study are invalid, or lack what was requested.
+/// Error of the texts of a study that are invalid, or lack what was requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StudyError {
-    /// There is no study of that name.
+    /// The study does not exist.
     #[error("there is no study '{name}' (known: {known})")]
     Unknown {
         /// The requested name.

@@ -1,4 +1,4 @@
-//! What a study states besides its figures: machines, versions, parameters and set-ups; and its charts that combine tables.
+//! Statements of a study besides its figures: machines, versions, parameters and set-ups; and its charts that combine tables.
 
 use serde::Deserialize;
 

@@ -25,7 +25,7 @@ pub struct GuestSpec {
     pub before: String,
 }
 
-/// What replaces a cell in the guest of the cell that it is compared with; the same fields as in [`Cell`].
+/// Replacement of a cell in the guest of the cell that it is compared with; the same fields as in [`Cell`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GuestPlace {

@@ -76,7 +76,7 @@ fn find_flaw(
     was_host_busy(case).then(|| HOST_BUSY_NOTE.to_owned())
 }
 
-/// Why a case is incomplete, in the words of its warning.
+/// Reason why a case is incomplete, in the words of its warning.
 fn incomplete_reason(case: &CaseResult) -> String {
     let warning = case
         .warnings

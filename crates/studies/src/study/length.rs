@@ -1,16 +1,16 @@
-//! How much of a study is measured.
+//! Length of the measurement of a study.
 
-/// How long the cases of a study take.
+/// Duration of the cases of a study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StudyLength {
-    /// As published, which can take hours.
+    /// The published length, which can take hours.
     Full,
     /// Minutes: fewer requests, less data.
     Quick,
 }
 
 impl StudyLength {
-    /// Whether it is shorter than published.
+    /// Whether the length is shorter than published.
     pub fn is_quick(self) -> bool {
         self == StudyLength::Quick
     }

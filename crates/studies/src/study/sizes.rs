@@ -12,7 +12,7 @@ use super::{PlannedCase, Study, StudyError, StudyLength};
 pub(super) struct FrameFormat {
     bits_per_second: f64,
     payload_bytes: f64,
-    /// Including headers, preamble and gap.
+    /// Frame bytes that carry this payload, including headers, preamble and interframe gap.
     of_bytes: f64,
 }
 
@@ -71,7 +71,7 @@ impl Study {
 }
 
 impl PlannedCase {
-    /// True if its times are round trips.
+    /// Whether the times of the case are round trips.
     fn is_latency(&self) -> bool {
         self.spec.workload.as_deref() == Some("latency")
     }

@@ -44,7 +44,7 @@ fn every_study_parses_and_has_cases() {
     }
 }
 
-/// Counted in the study's own tables: rows × columns × figures per cell.
+/// Number of figures as counted in the study's own tables: rows × columns × figures per cell.
 #[test]
 fn no_published_figure_is_missing() {
     let counted = [
@@ -80,7 +80,7 @@ fn unpublished_cells_keep_the_words_of_the_study() {
     assert_eq!(words, known.map(|(word, rows)| (word.to_owned(), rows)).into());
 }
 
-/// Only a share of the line rate that contradicts the bit/s beside it is flagged.
+/// Flags only a share of the line rate that contradicts the bit/s beside it.
 #[test]
 fn shares_match_their_rates() {
     let study = sena();
@@ -325,7 +325,7 @@ fn delays_and_rates_match_the_rows() {
     }
 }
 
-/// 37 bytes to the logger, 1018 from it, 79.28 ms of processing each, and the delay twice.
+/// A download has 37 bytes to the logger, 1018 from it, 79.28 ms of processing each, and the delay twice.
 #[test]
 fn downloads_are_predicted_from_study_settings() {
     let paper = loggernet()
@@ -341,7 +341,7 @@ fn downloads_are_predicted_from_study_settings() {
     assert!((direct.predicted.unwrap() - 12_500.0).abs() < 1e-6 && direct.theoretical_limit.is_none());
 }
 
-/// Counted in the study's tables: six sizes, with rate, amount and time of each. The study has no bidirectional
+/// Figures as counted in the study's tables: six sizes, with rate, amount and time of each. The study has no bidirectional
 /// figures.
 #[test]
 fn every_table_of_netio_has_its_sizes() {
@@ -369,7 +369,7 @@ fn netio_amounts_agree_with_their_rates() {
     }
 }
 
-/// All sizes of a cell run in sequence at one endpoint, ten seconds each.
+/// Checks that all sizes of a cell run in sequence at one endpoint, ten seconds each.
 #[test]
 fn netio_sizes_share_one_group() {
     let mut study = Study::by_name("netio").unwrap();
@@ -405,7 +405,7 @@ fn protocol_counters_match_the_counters_of_a_study() {
     assert_eq!(of(&case, "received_kbyte_per_second"), None);
 }
 
-/// Counted in the study: sizes × protocols, with OSEck LINX alone. The other tables contain unpublished values.
+/// Figures as counted in the study: sizes × protocols, with OSEck LINX alone. The other tables contain unpublished values.
 #[test]
 fn every_linx_and_tipc_figure_has_a_case_of_its_size() {
     let study = Study::by_name("linx").unwrap();
@@ -462,7 +462,7 @@ fn wireless() -> Study {
     Study::by_name("wireless").unwrap()
 }
 
-/// Counted in the study's tables: a mean and nine deciles, four shares and the timeouts, of five links; and L2CAP,
+/// Figures as counted in the study's tables: a mean and nine deciles, four shares and the timeouts, of five links; and L2CAP,
 /// which the study lacks.
 #[test]
 fn every_link_of_the_wireless_study_has_its_figures() {

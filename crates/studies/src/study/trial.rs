@@ -23,9 +23,9 @@ pub(crate) struct WindowTrial {
     quick: CaseSpec,
 }
 
-/// No table of a study has this number.
+/// Number of the table of a trial; no table of a study has it.
 const TABLE_NUMBER: &str = "W";
-/// Shown where the study has no figure.
+/// Text that is shown where the study has no figure.
 const NOT_PUBLISHED: &str = "–";
 /// Column and statistic with its unit, for each case.
 const SHOWN_STATISTICS: [(&str, &str, &str); 2] =
@@ -47,7 +47,7 @@ impl Study {
         Ok(self.cases(length)?.into_iter().find(here))
     }
 
-    /// The same case with `window` requests in flight.
+    /// Returns the case with `window` requests in flight.
     pub fn with_window(&self, case: &PlannedCase, window: u32, length: StudyLength) -> PlannedCase {
         let mut spec = case.spec.clone();
         if let Some(trial) = &self.trial {

@@ -28,15 +28,15 @@ pub(super) struct TwinFile {
 pub struct Twin {
     /// The name within the study.
     pub name: String,
-    /// What it is, in a few words.
+    /// Description of the twin, in a few words.
     pub is: String,
     /// The part of the lab that it is.
     lab: String,
-    /// Which published figures are its own.
+    /// Selectors of the published figures of the twin.
     figures: Vec<FigureSelector>,
     /// The cases or rows whose figures determined the parameters.
     fit: Vec<String>,
-    /// How the parameters were derived.
+    /// Derivation of the parameters.
     #[expect(dead_code, reason = "each file must say it, for people who read the file")]
     derivation: String,
     /// Figures that it does not explain.
@@ -63,7 +63,7 @@ struct FigureSelector {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Miss {
-    /// Cases or rows.
+    /// Cases or rows of these figures.
     of: Vec<String>,
     /// The reason, or what is known.
     why: String,
@@ -84,9 +84,9 @@ pub enum TwinModel {
     DeviceServer(DeviceServerTwin),
     /// A serial adapter that packs the data of its line before it sends them over a radio.
     Adapter {
-        /// Sends after this time of silence.
+        /// Time of silence after which the data are sent.
         silence: Span,
-        /// Sends after this number of bytes.
+        /// Number of bytes after which the data are sent.
         length: u32,
         /// Rate of the radio, in bits per second of the line, start and stop bits included.
         ceiling: BitRate,
@@ -123,7 +123,7 @@ pub enum TwinModel {
         line: Option<BitRate>,
         /// The processor needs this time to send a byte.
         send_byte: Option<ByteTime>,
-        /// Each receive call takes this time.
+        /// Time that each receive call takes.
         receive_call: Option<Span>,
     },
 }
@@ -148,19 +148,19 @@ pub struct DeviceServerTwin {
     pub line_load: Option<Share>,
     /// The line rests for this time after each full block.
     pub drain_pause: Option<Span>,
-    /// Does so from this rate of the line on.
+    /// Minimum rate of the line at which it rests after full blocks.
     pub drain_from: Option<BitRate>,
 }
 
-/// A radio link whose stations wait for each other.
+/// A radio link whose devices wait for each other.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RadioTwin {
     /// The shortest round trip.
     pub base: Span,
-    /// Each direction waits up to this time for a slot.
+    /// Maximum time that each direction waits for a slot.
     pub contention: Span,
-    /// The share of the round trips that wait for other stations.
+    /// The share of the round trips that wait for other devices.
     pub deferred: Share,
     /// The mean of that wait.
     pub wait: Span,
@@ -216,11 +216,11 @@ pub struct TwinFigure<'a> {
     pub case: PlannedCase,
     /// The published value.
     pub published: f64,
-    /// Determined the parameters of the twin.
+    /// Whether the figure determined parameters of the twin.
     pub is_fitted: bool,
-    /// Prints another figure again: in another unit, or in another table.
+    /// Whether the figure prints another one again: in another unit, or in another table.
     pub(crate) is_repeat: bool,
-    /// Why the twin misses it, if it does and that is known.
+    /// Reason why the twin misses the figure, if it does and the reason is known.
     pub miss: Option<&'a str>,
     figure: &'a PublishedFigure,
     statistic: &'static StudyStatistic,
@@ -296,7 +296,7 @@ impl Study {
         Ok(figures.into_iter().filter(|figure| !figure.is_repeat).collect())
     }
 
-    /// The same with every repetition of a figure.
+    /// Figures of the twins with every repetition of a figure.
     ///
     /// # Errors
     ///

@@ -47,7 +47,7 @@ const MAX_VOLUME_BYTES: u64 = 20_000_000;
 const SHORT_TIME: Duration = Duration::from_secs(4);
 /// The smallest buffer of a link in memory.
 const MIN_BUFFER_BYTES: u64 = 64 << 10;
-/// Longer than any wait here, even of an adapter on the slowest line.
+/// Timeout that is longer than any wait here, even of an adapter on the slowest line.
 const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The longest write to an adapter, in time on the line and in bytes.
@@ -61,7 +61,7 @@ const LAN_DELAY: Duration = Duration::from_micros(50);
 /// The file of the study of downloads.
 pub(super) const FILE: &str = "CPU:bench.bin";
 
-/// Why a case did not run: the error of the lab, of the plan or of the measurement.
+/// Error of a case that did not run: the error of the lab, of the plan or of the measurement.
 pub type TwinCaseError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The device of a case.
@@ -69,7 +69,7 @@ struct Bench {
     dialer: Dialer,
     endpoints: Vec<Endpoint>,
     spec: CaseSpec,
-    /// Stops when it is dropped.
+    /// Parts of the lab that run; each stops when it is dropped.
     running: Vec<Box<dyn Any>>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn measure(
 ) -> Result<CaseResult, TwinCaseError> {
     let url = Some(OneOrMany::Many(endpoints.to_vec()));
     let cases = CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?;
-    let plan = schedule::check(Plan::new(cases)?, dialer.registry)?;
+    let plan = schedule::check(Plan::new(cases)?, Registry::standard())?;
     let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
     let result = run.cases.into_iter().next().ok_or("it gave no result")?;
     match result.warnings.iter().find(|_| !result.complete) {

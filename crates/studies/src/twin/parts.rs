@@ -8,7 +8,7 @@ use linkgauge_lab::device_server::TransferCosts;
 use linkgauge_lab::logger::LoggerConfig;
 use linkgauge_model::units::{BitRate, Share, Span};
 
-/// What the transfers of the box cost.
+/// Costs of the transfers of the box.
 pub fn transfer_costs(twin: &DeviceServerTwin) -> TransferCosts {
     let time = |span: Option<Span>| span.map_or(Duration::ZERO, |span| span.0);
     TransferCosts {
@@ -109,7 +109,7 @@ fn frame_shapes(base: Duration, frame: Duration, (spike, share): (Duration, f64)
     [shape(frames / 2), shape(frames - frames / 2)]
 }
 
-/// What a message costs the nodes.
+/// Costs of a message for the nodes.
 pub fn node_costs(nodes: &MessageTwin) -> NodeCosts {
     let time = |span: Option<Span>| span.map_or(Duration::ZERO, |span| span.0);
     // Without a line the nodes are busy for as long as a message takes.

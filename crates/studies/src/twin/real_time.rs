@@ -33,13 +33,13 @@ const LINE_TIME: Duration = Duration::from_secs(20);
 const MIN_BLOCKS: u64 = 8;
 /// Signals of a burst, as in the plan of the study.
 const BURST: &str = "200";
-/// Longer than any wait here.
+/// Timeout that is longer than any wait here.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const STREAM_URL: &str = "tcp://127.0.0.1:0";
 const DATAGRAM_URL: &str = "udp://127.0.0.1:0";
 const NODE_URL: &str = "linx://127.0.0.1:0/server";
-/// Where a relay in front of a slow line listens: bytes in its buffers count as sent.
+/// Address at which a relay in front of a slow line listens: bytes in its buffers count as sent.
 const SLOW_LINE_URL: &str = "tcp://127.0.0.1:0?rcvbuf=64k&sndbuf=64k";
 
 /// Whether the lab has such a part in real time.
@@ -156,7 +156,7 @@ impl RealBench<'_> {
         Ok(())
     }
 
-    /// All installed ports of the box; the case uses the first ones.
+    /// Starts all installed ports of the box; the case uses the first ones.
     fn start_device_server(
         &mut self,
         twin: &DeviceServerTwin,
@@ -168,7 +168,7 @@ impl RealBench<'_> {
         let options = DeviceServerOptions { costs, ..DeviceServerOptions::new(STREAM_URL.parse()?, serial) };
         let server = DeviceServer::start(&options)?;
         let used = case.point.ports as usize;
-        // They declare the line: a device gets no end of the data.
+        // The endpoints declare the line: a device gets no end of the data.
         self.endpoints = server.link_endpoints().into_iter().take(used).collect();
         self.running.insert(0, Box::new(server));
         if self.spec.workload.as_deref() == Some("latency") {

@@ -1,4 +1,4 @@
-//! How well the twins predict the published figures: repeatable to the last digit.
+//! Tests of how well the twins predict the published figures: repeatable to the last digit.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::study::{CaseOutcome, StudyLength};
 use linkgauge_model::metric::Metric;
 
-/// All figures of the cases, as in the file `figures/NAME.txt`: the virtual clock gives the same to the last digit. After an
-/// intended change, replace the file by the one that the failure names.
+/// Compares all figures of the cases with the file `figures/NAME.txt`: the virtual clock gives the same to the last digit. After
+/// an intended change, replace the file by the one that the failure names.
 fn check_figures(name: &str, report: &TwinReport) {
     let line = |(index, case): (usize, &CaseResult)| {
         let row = report.rows.iter().find(|row| row.result == index).unwrap();

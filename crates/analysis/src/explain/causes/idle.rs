@@ -1,4 +1,4 @@
-//! What sleeps when nothing is to do.
+//! Components that sleep when idle.
 
 use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, Signature};
 

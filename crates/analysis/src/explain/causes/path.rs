@@ -2,7 +2,7 @@
 
 use super::{Cause, CauseFamily, Knob, Plant, Signature, Target};
 
-/// Where handshakes can be made beside the requests.
+/// Whether handshakes can be made beside the requests.
 const HAS_HANDSHAKES: fn(&Target) -> bool = |target| target.handshake_endpoint().is_some();
 const OF_PATH: Knob =
     Knob::Missing("it is in the network. Try another path, or the same request from another host");

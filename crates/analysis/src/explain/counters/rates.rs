@@ -21,7 +21,7 @@ const MIN_QUEUE_NS: f64 = 1e6;
 const MAX_FLIGHT_RATIO: f64 = 2.0;
 /// Readings of a connection that show how it was most of the time; the last one is after its end.
 const MIN_READINGS: u64 = 3;
-/// Up to this factor the path has no queue.
+/// Maximum ratio at which the path has no queue.
 const MAX_EMPTY_RATIO: f64 = 1.5;
 /// A rate this close to a configured one is limited by it.
 const MAX_RATE_DEVIATION: f64 = 0.1;
@@ -29,12 +29,12 @@ const MAX_RATE_DEVIATION: f64 = 0.1;
 const MAX_SLOW_READER_SHARE: f64 = 0.25;
 /// A smaller buffer is full soon, however fast the program reads.
 const SMALL_BUFFER_BYTES: f64 = 32_768.0;
-/// What a delayed acknowledgement of Linux takes, and the share of the time from which it matters.
+/// Time that a delayed acknowledgement of Linux takes, and the share of the time from which it matters.
 const LINUX_DELAYED_ACK_NS: f64 = 40e6;
 const MIN_DELAYED_SHARE: f64 = 0.5;
-/// With more segments on the way a receiver acknowledges every second one at once.
+/// Maximum number of segments in flight for a delay; with more, a receiver acknowledges every second one at once.
 const MAX_STOPPED_SEGMENTS: f64 = 2.0;
-/// Fewer drops of datagrams do not limit a rate.
+/// Minimum share of dropped datagrams that limits a rate.
 const MIN_DATAGRAM_LOSS_SHARE: f64 = 0.01;
 /// Losses from which a policer shows, the rate of the burst that passes it as a multiple of the later one, and the intervals
 /// that show the later one.
@@ -47,10 +47,10 @@ const LOSS_WINDOW: f64 = 1.22;
 const MIN_POLICED_WINDOWS: f64 = 3.0;
 /// A policer drops nothing at this share of its rate.
 const LESS_LOAD: f64 = 0.8;
-/// From this share of a serial line on, the line limits.
+/// Minimum share of a serial line, in percent, at which the line limits the rate.
 const MIN_LINE_PERCENT: f64 = 90.0;
 
-/// What limits the rate of this case: all rules that hold, the deciding one first.
+/// Causes that limit the rate of this case: all rules that hold, the deciding one first.
 pub(in crate::explain) fn limits(case: &CaseResult) -> Vec<CountedCause> {
     let Some(rate) = case.figures.delivery.throughput_bps else { return Vec::new() };
     let (sender, receiver) = (sending_end(case).map(Sender), receiving_end(case).map(Sender));
@@ -118,7 +118,7 @@ enum Buffer {
 }
 
 impl Buffer {
-    /// How to make it larger.
+    /// Setting that enlarges the buffer.
     fn larger(self, case: &CaseResult) -> &'static str {
         match (self, case.direction == Direction::Receive) {
             (Buffer::Receive, false) => "--server-socket rcvbuf=4Mi",
@@ -218,7 +218,7 @@ fn receive_window(
     counted("receive_window", text)
 }
 
-/// Why a full window is not too small: its data wait in the receiver, not on the path.
+/// Reason why a full window is not too small: its data wait in the receiver, not on the path.
 fn slow_reader(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Option<String> {
     let unread = receiver.and_then(|receiver| {
         let gauge = receiver.0.gauge("socket_unread_bytes").filter(|gauge| gauge.readings >= MIN_READINGS)?;

@@ -1,4 +1,4 @@
-//! Each rule of the counters model, with the counters of measured plants.
+//! Tests of each rule of the counters model, with the counters of measured plants.
 
 use super::*;
 use linkgauge_model::plan::Direction;
@@ -270,7 +270,7 @@ fn a_policer_is_separated_from_losses_of_the_path() {
             |bytes: &u64| SeriesEntry { length_ns: 100_000_000, bytes: *bytes, ..SeriesEntry::default() };
         bytes.iter().map(entry).collect::<Vec<_>>()
     };
-    // As measured behind iptables' hashlimit of 20 Mbit/s: without a queue, the first 0.1 s at 127 Mbit/s.
+    // Counters as measured behind iptables' hashlimit of 20 Mbit/s: without a queue, the first 0.1 s at 127 Mbit/s.
     let counters = [BUSY, ("tcp_sent_segments", 9813), ("tcp_retransmitted_segments", 1628)];
     let gauges = [("tcp_rtt_ns", 512_000), ("tcp_min_rtt_ns", 4000), ("tcp_unacknowledged_segments", 51)];
     let mut policed = case("throughput", sender(&counters, &gauges));

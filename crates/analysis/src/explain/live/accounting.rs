@@ -15,7 +15,7 @@ use linkgauge_model::stats;
 const MIDDLE: (f64, f64) = (0.45, 0.55);
 /// The slowest requests.
 const TAIL_SHARE: f64 = 0.01;
-/// Fewer of the slowest show no tail.
+/// Minimum number of slowest requests that show a tail.
 const MIN_TAIL: usize = 5;
 
 /// A part of every round trip.
@@ -42,23 +42,23 @@ pub struct Stage {
 pub struct Accounting {
     /// Mean round trip, in ns.
     pub mean_ns: f64,
-    /// What no setting can remove, in ns: the characters on a serial line, or the shortest round trip of the kernel.
+    /// Time that no setting can remove, in ns: the characters on a serial line, or the shortest round trip of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_ns: Option<f64>,
-    /// What that is, in words.
+    /// Source of this minimum, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) minimum_by: Option<&'static str>,
-    /// `constant`, `random`, or two groups.
+    /// Shape of the distribution: `constant`, `random`, or two groups.
     pub(crate) shape: String,
-    /// How the round trips without a pause are spread, and those after a pause.
+    /// Distribution of the round trips without a pause.
     pub unpaused: Spread,
-    /// A program that seldom sends meets these.
+    /// Distribution of the round trips after a pause, which a program that seldom sends sees.
     pub paused: Spread,
     /// The parts.
     pub stages: Vec<Stage>,
 }
 
-/// How round trips are spread, in ns.
+/// Distribution of round trips, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// Mean.
@@ -136,7 +136,7 @@ fn stages(latencies: &[f64], line_ns: f64) -> Vec<Stage> {
     .collect()
 }
 
-/// One part of round trips that are sorted by their sum.
+/// Makes one part of round trips that are sorted by their sum.
 fn stage((id, name): (&'static str, &'static str), parts: &[f64], totals: &[f64]) -> Stage {
     let count = totals.len() as f64;
     let rank = |share: f64| ((share * count) as usize).min(totals.len() - 1);

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use super::{DeviceChanger, LiveError};
+use linkgauge_engine::Registry;
 use linkgauge_engine::host::local_server::{LocalServer, ServerWatch};
 use linkgauge_engine::host::power;
 use linkgauge_engine::link::Dialer;
@@ -23,7 +24,7 @@ const COLLECTED_AT_ONCE: usize = 4096;
 const MIN_TIMEOUT: Duration = Duration::from_millis(250);
 const MAX_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Before a block without any reply is tried again.
+/// Pause before a block without any reply is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A server may free a port only some time after the client of the block before has closed its connection, and the only
@@ -39,26 +40,26 @@ fn max_tries(failure: &Failure) -> u32 {
 /// A setting that differs from the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// Another value of an option of the URL.
+    /// A different value of an option of the URL.
     UrlOption(&'static str, &'static str),
-    /// Another value of a setting of the device.
+    /// A different value of a setting of the device.
     DeviceSetting(&'static str, &'static str),
     /// Waiting by polling.
     BusyPoll,
     /// Threads bound to CPUs.
     Pin(CpuPinning),
-    /// No sleep states of the CPUs.
+    /// CPUs without sleep states.
     CpuWakeLatency,
-    /// Another message size.
+    /// A different message size.
     MessageBytes(u32),
     /// Several connections at once.
     Parallel(u32),
-    /// Another time for each reply.
+    /// A different timeout of each reply.
     Timeout(Duration),
 }
 
 impl Change {
-    /// As printed: `quickack=1`.
+    /// Description of the change, as printed: `quickack=1`.
     pub(super) fn describe(&self) -> String {
         match self {
             Change::UrlOption(name, value) | Change::DeviceSetting(name, value) => format!("{name}={value}"),
@@ -80,9 +81,9 @@ impl Change {
 /// Length and pacing of a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockPlan {
-    /// When requests are sent.
+    /// Times at which requests are sent.
     pub(super) pacing: Pacing,
-    /// Requests at most.
+    /// Maximum number of requests.
     pub(super) count: u64,
     /// Time at most.
     pub(super) time: Duration,
@@ -93,7 +94,7 @@ pub(super) struct BlockPlan {
 /// A measured block.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
-    /// Every request that got a reply, in order.
+    /// All requests that got a reply, in order.
     pub(super) samples: Vec<Sample>,
     /// Figures and settings.
     pub(super) result: CaseResult,
@@ -107,7 +108,7 @@ impl Block {
         self.samples.iter().map(|sample| sample.service_ns() as f64).collect()
     }
 
-    /// From the first to the last reply, in ms.
+    /// Time from the first to the last reply, in ms.
     pub(super) fn duration_ms(&self) -> f64 {
         let ends = self.samples.first().zip(self.samples.last());
         ends.map_or(0.0, |(first, last)| last.received.since(first.received).as_secs_f64() * 1e3)
@@ -132,14 +133,14 @@ impl Block {
 /// A slow request takes this much more than the median, and this multiple of it: hosts have shorter pauses of their own.
 const MIN_PAUSE_NS: f64 = 15e6;
 const MIN_PAUSE_RATIO: f64 = 10.0;
-/// What is late by this part of that belongs to a tail that reaches the slow ones.
+/// Divisor of the limit of slow requests: a request that is late by this part of it belongs to a tail that reaches them.
 const ALMOST: f64 = 3.0;
 
-/// What is kept of each block.
+/// Data that are kept of each block.
 pub(super) struct BlockSummary {
     pub(super) observed_ns: f64,
     pub(super) requests: usize,
-    /// Its slow requests, and what they take more than the median.
+    /// Slow requests of the block, each with its time above the median.
     pub(super) slow: Vec<(Sample, f64)>,
     /// Requests that are late by a third of that limit or more, without being slow.
     pub(super) almost: usize,
@@ -150,7 +151,7 @@ pub(super) struct BlockSummary {
 }
 
 impl BlockSummary {
-    /// `None` of a block without replies.
+    /// Summary of a block; `None` of a block without replies.
     pub(super) fn of(block: &Block) -> Option<BlockSummary> {
         let latencies = block.latencies_ns();
         let median = stats::median(&latencies)?;
@@ -186,7 +187,7 @@ pub(super) struct BlockRunner {
     pub(super) case: Case,
     /// The server, if it is another program of this host.
     pub(super) server: Option<LocalServer>,
-    /// What matters of all blocks.
+    /// Summaries of all blocks.
     pub(super) summaries: RefCell<Vec<BlockSummary>>,
 }
 
@@ -195,14 +196,14 @@ impl BlockRunner {
     pub(super) fn use_protocol(&mut self, name: &str) {
         name.clone_into(&mut self.case.protocol);
         let scheme = self.case.endpoints[0].scheme();
-        let default = self.dialer.registry.protocol(name).and_then(|protocol| protocol.default_port(scheme));
+        let default = Registry::standard().protocol(name).and_then(|protocol| protocol.default_port(scheme));
         self.dialer.default_port = default;
     }
 
     /// Gives up a message that can be lost after this time, within limits.
     pub(super) fn limit_timeout(&mut self, wanted: Duration) {
         let is_reliable =
-            self.dialer.registry.caps(&self.case.endpoints[0]).is_ok_and(|caps| caps.is_reliable);
+            self.dialer.transports.caps(&self.case.endpoints[0]).is_ok_and(|caps| caps.is_reliable);
         if !is_reliable && matches!(self.dialer.clock, Clock::System) {
             let usual = self.case.timeout.unwrap_or(MAX_TIMEOUT);
             self.case.timeout = Some(wanted.clamp(MIN_TIMEOUT.min(usual), usual));
@@ -261,7 +262,7 @@ impl BlockRunner {
 
     fn run_case(&self, case: Case) -> Result<Block, LiveError> {
         let plan = Plan::new(vec![case]).map_err(LiveError::invalid)?;
-        let plan = schedule::check(plan, self.dialer.registry).map_err(LiveError::invalid)?;
+        let plan = schedule::check(plan, Registry::standard()).map_err(LiveError::invalid)?;
         let mut tries = 0;
         loop {
             tries += 1;

@@ -17,38 +17,38 @@ use linkgauge_model::plan::CpuPinning;
 use linkgauge_model::stats::{self, Interval};
 use linkgauge_model::units::{format_nanoseconds, format_plural};
 
-/// Other sizes of the test of the cost of each byte, as multiples of the message size; parts of it if the multiples need several
-/// packets, which are on the way at the same time.
+/// Further sizes of the test of the cost of each byte, as multiples of the message size; parts of it if the multiples need
+/// several packets, which are on the way at the same time.
 const SIZE_FACTORS: [u32; 2] = [4, 16];
 const ONE_PACKET_BYTES: u32 = 1400;
 const SMALLEST_BYTES: u32 = 32;
 const SIZE_FACTORS_ON_LINES: [u32; 2] = [8, 24];
 /// Share of the mean round trip above which waiting for a CPU counts.
 const MIN_WAIT_SHARE: f64 = 0.05;
-/// Waits for a CPU that are this share of what slow requests take more explain them.
+/// Minimum share of the excess of slow requests that waits for a CPU explain.
 const MIN_HOST_SHARE: f64 = 0.5;
-/// Another program runs for about this time or longer before the scheduler takes the CPU away; a wake-up is shorter.
+/// Minimum time, in ns, for which another program runs before the scheduler takes the CPU away; a wake-up is shorter.
 const LONG_WAIT_NS: f64 = 5e5;
 /// Share of the time above which steal counts.
 const MIN_STEAL_PERCENT: f64 = 5.0;
 /// The protocol whose client can bind the server's threads.
 const PROTOCOL_THAT_PINS: &str = "linkgauge";
-/// Of requests that wait on the path, and of losses.
-/// Bytes that take this share of what the server seems to take explain it.
+/// Share of the time of the server that explains it if the bytes take as much.
 const BYTES_SHARE: f64 = 0.5;
-/// From here on it is measured whether a server serialises clients.
+/// Time of the server, in ns, from which it is measured whether it serialises clients.
 const SLOW_SERVER_NS: f64 = 500e3;
+/// Causes of requests that wait on the path, and of losses.
 const PATH_QUEUE: &str = "path_queue";
 const PATH_LOSS: &str = "path_loss";
 /// A server that takes a smaller share of the median does not matter.
 const MIN_SERVER_SHARE: f64 = 0.05;
 
-/// What a counter of a system says about a cause.
+/// Evidence of a counter of a system about a cause.
 struct Count {
     text: String,
-    /// PlacePart of the median, if the counter shows it.
+    /// Part of the median, in ns, if the counter shows it.
     cost_ns: Option<f64>,
-    /// PlacePart of the mean.
+    /// Part of the mean, in ns.
     mean_ns: f64,
 }
 
@@ -63,13 +63,13 @@ pub(super) struct Suspect {
     family: &'static CauseFamily,
     cause: &'static Cause,
     sighting: Option<Sighting>,
-    /// What points at it besides a sighting.
+    /// Hint at the cause besides a sighting.
     hint: Option<String>,
-    /// What a counter says.
+    /// Evidence of a counter.
     counted: Option<Count>,
     /// The test; `None`: nothing can test it.
     pub(super) trial: Option<Trial>,
-    /// Why nothing tests it.
+    /// Reason why nothing tests the cause.
     why_untested: String,
     pub(super) proof: Option<Proof>,
 }
@@ -132,13 +132,13 @@ impl Suspect {
         }
     }
 
-    /// More is tested earlier.
+    /// Priority of the test: a suspect with a higher one is tested earlier.
     fn priority(&self) -> u32 {
         2 * u32::from(self.sighting.is_some()) + u32::from(self.hint.is_some())
     }
 }
 
-/// What the tests may change.
+/// Settings that the tests may change.
 pub(super) struct Allowed<'a> {
     pub(super) options: &'a LiveOptions,
     /// The protocol leaves the message size open.
@@ -199,8 +199,8 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
     suspects
 }
 
-/// What is known once it is proved what each byte takes: the rest belongs to the device server that packs, or is a timer of a
-/// known number of characters.
+/// Updates the suspects once the cost of each byte is proved: the rest belongs to the device server that packs, or is a timer of
+/// a known number of characters.
 pub(super) fn use_cost_of_bytes(
     suspects: &mut Vec<Suspect>,
     screen: &Screen,
@@ -332,14 +332,14 @@ fn pinning(screen: &Screen, target: &Target) -> Result<CpuPinning, String> {
     Ok(CpuPinning { client: Some(cpu), server: can_pin_server.then_some(cpu) })
 }
 
-/// What threads of both ends waited for a CPU, as far as slow requests show it.
+/// Time that threads of both ends waited for a CPU, as far as slow requests show it.
 struct CpuWait {
-    /// Per request, in ns: at most the mean excess of requests that took [`LONG_WAIT_NS`] more than the median. The wake-up of a
-    /// thread waits as well, in every request.
+    /// Wait per request, in ns: at most the mean excess of requests that took [`LONG_WAIT_NS`] more than the median. The wake-up
+    /// of a thread waits as well, in every request.
     per_request_ns: f64,
     /// The mean round trip, in ns.
     mean_ns: f64,
-    /// What the slow requests take more than the median, per request, in ns.
+    /// Time of the slow requests above the median, per request, in ns.
     excess_ns: f64,
     /// The share of the server in all waits, 0 to 1.
     server_share: f64,
@@ -381,12 +381,12 @@ impl CpuWait {
     }
 }
 
-/// What threads waited for a CPU in each kind of round trips.
+/// Waits of threads for a CPU in each kind of round trips.
 fn cpu_waits(screen: &Screen) -> impl Iterator<Item = CpuWait> {
     [&screen.closed, &screen.paused].into_iter().filter_map(cpu_wait)
 }
 
-/// What the systems counted during the round trips without a pause.
+/// Evidence that the systems counted during the round trips without a pause.
 fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
     let result = &screen.closed.result;
     match cause.id {
@@ -459,8 +459,8 @@ pub(super) fn leave_out_trials(suspects: &mut [Suspect], most: usize, why: &str)
     }
 }
 
-/// What is known about each suspect: what takes time first, the most expensive at the top. Estimates explain at most what
-/// the proved causes leave of `median_ns`.
+/// Findings about each suspect: those that take time first, the most expensive at the top. Estimates explain at most what the
+/// proved causes leave of `median_ns`.
 pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) -> Vec<CauseFinding> {
     let mut findings: Vec<CauseFinding> =
         suspects.into_iter().map(|suspect| finding(suspect, screen)).collect();
@@ -487,7 +487,7 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
     findings
 }
 
-/// Two causes must not explain the same time twice.
+/// Limits the estimates so that two causes do not explain the same time twice.
 fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
     let proved = findings.iter().filter(|finding| finding.verdict == CauseVerdict::Proved);
     let mut rest = (median_ns - proved.filter_map(|finding| finding.effect.cost_ns).sum::<f64>()).max(0.0);
@@ -505,8 +505,8 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
     }
 }
 
-/// What is only known by its place has what no cause of another name takes; little of it is not worth a name. `of_bytes_ns`: what
-/// the bytes of a message take at least, without a proof.
+/// Gives a cause that is known only by its place the time that no cause of another name takes; little of it is not worth a name.
+/// `of_bytes_ns`: time that the bytes of a message take at least, without a proof.
 fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64, of_bytes_ns: f64) {
     const BY_PLACE: [&str; 4] = ["path_delay", PATH_QUEUE, causes::SERVER, causes::ACCEPT];
     let others = |findings: &[CauseFinding], place: CausePlace, of: fn(&CauseFinding) -> f64| -> f64 {
@@ -529,7 +529,7 @@ fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64, of_bytes_ns: f64) 
         effect.mean_ns = effect.mean_ns.map(|own| (own - named_ns).max(0.0));
         effect.cost_ns = effect.cost_ns.map(|own| (own - named_cost_ns).max(0.0));
         let own = findings[index].rank_ns();
-        // What grows with the size of a message is not the work of the server for each request.
+        // Time that grows with the size of a message is not the work of the server for each request.
         if own < places::MIN_SHARE * mean_ns || id == causes::SERVER && of_bytes_ns > BYTES_SHARE * own {
             findings.remove(index);
         }
@@ -538,7 +538,7 @@ fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64, of_bytes_ns: f64) 
 
 fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     let Suspect { family, cause, sighting, hint, counted, trial, proof, why_untested } = suspect;
-    // Its figures are means, and the costs of the others are parts of the median.
+    // The figures of such a test are means, and the costs of the others are parts of the median.
     let is_tail = matches!(trial, Some(Trial::TailSwitch(_)));
     let outcome = proof.as_ref().map(|proof| proof.outcome);
     let verdict = match (outcome, &sighting, &counted) {
@@ -595,7 +595,7 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     }
 }
 
-/// `quickack=1: −43.9 ms [−44.0 ms, −43.8 ms], 10 pairs`.
+/// Text such as `quickack=1: −43.9 ms [−44.0 ms, −43.8 ms], 10 pairs`.
 fn describe_proof(trial: Option<&Trial>, proof: &Proof, screen: &Screen) -> String {
     let pairs = format_plural(proof.pairs.len() as u64, "pair");
     if let (Some(Trial::Sizes(_)), Some(dose)) = (trial, &proof.dose) {
@@ -624,7 +624,7 @@ fn describe_proof(trial: Option<&Trial>, proof: &Proof, screen: &Screen) -> Stri
     format!("{knob}: {}{interval}, {pairs}{power}", effect(proof.cost_ns))
 }
 
-/// `each ms of delack_max costs 0.98 ms [0.91 ms, 1.02 ms], 16 blocks`; of times only.
+/// Text such as `each ms of delack_max costs 0.98 ms [0.91 ms, 1.02 ms], 16 blocks`; of times only.
 fn describe_dose(dose: &DoseResponse) -> Option<String> {
     if dose.knob == "message_bytes" {
         return None;

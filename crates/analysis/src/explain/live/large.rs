@@ -15,7 +15,7 @@ const SIZES: [u32; 12] = [512, 1232, 1360, 1372, 1392, 1400, 1448, 1460, 1464, 1
 const TIMEOUT_RATIO: u32 = 20;
 const MIN_TIMEOUT: Duration = Duration::from_millis(300);
 const MAX_TIMEOUT: Duration = Duration::from_secs(1);
-/// Slower round trips reach the timeout with large messages.
+/// Maximum round trip of the search; slower ones reach the timeout with large messages.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(100);
 
 /// The largest size with a reply, and the smallest without.
@@ -25,7 +25,7 @@ pub(super) struct SizeLimit {
     pub(super) without: u32,
 }
 
-/// Looks for the limit. `None`: all have a reply, or losses and slow links would look like a limit.
+/// Looks for the limit. `None`: all messages have a reply, or losses and slow links would look like a limit.
 pub(super) fn find_limit(runner: &BlockRunner, screen: &Screen) -> Result<Option<SizeLimit>, LiveError> {
     let usual = screen.closed.result.message_bytes;
     if screen.lost() > 0 || screen.request_time() > MAX_ROUND_TRIP || usual >= SIZES[0] {

@@ -6,7 +6,7 @@ use super::screen::Screen;
 use linkgauge_model::stats;
 use linkgauge_model::units::format_nanoseconds;
 
-/// Fewer lost requests can be by chance, and what a program without a reply waits for as a rule.
+/// Minimum number and share of lost requests that are not by chance, and the usual timeout of a program without a reply.
 const MIN_LOST: f64 = 2.0;
 const MIN_LOST_SHARE: f64 = 0.001;
 const LOST_NS: f64 = 1e9;

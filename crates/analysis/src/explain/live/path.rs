@@ -16,12 +16,12 @@ use linkgauge_model::stats::{self, SplitMix64};
 const HANDSHAKES: f64 = 100.0;
 const MIN_DISTANCE: Duration = Duration::from_millis(20);
 const MAX_DISTANCE: Duration = Duration::from_millis(200);
-/// After this number of failures in a row no more are made.
+/// Number of failures in a row after which no more handshakes are made.
 const MAX_FAILURES: u32 = 3;
 /// The system sends a lost SYN again after 1 s. Then its own figure has no meaning.
 const RESENT: Duration = Duration::from_millis(900);
 const TIMEOUT: Duration = Duration::from_millis(2500);
-/// Fewer show nothing.
+/// Minimum number of handshakes that show anything.
 const MIN_HANDSHAKES: usize = 8;
 
 /// A handshake.
@@ -29,7 +29,7 @@ const MIN_HANDSHAKES: usize = 8;
 pub(super) struct Handshake {
     pub(super) began: Time,
     pub(super) took_ns: f64,
-    /// How late this thread woke up before it: a busy host delays the threads of requests as well.
+    /// Delay of this thread's wake-up before the handshake, in ns: a busy host delays the threads of requests as well.
     pub(super) late_ns: f64,
     /// The kernel measured it, and no thread had to wake up.
     pub(super) is_of_kernel: bool,
@@ -37,18 +37,18 @@ pub(super) struct Handshake {
 
 #[cfg(test)]
 impl Handshake {
-    /// One that the kernel measured, on an idle host.
+    /// A handshake that the kernel measured, on an idle host.
     pub(super) fn at(began: Time, took_ns: f64) -> Handshake {
         Handshake { began, took_ns, late_ns: 0.0, is_of_kernel: true }
     }
 }
 
-/// What the handshakes show of the path.
+/// Properties of the path that the handshakes show.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Path {
-    /// Those that were not lost.
+    /// Handshakes that were not lost.
     pub(super) handshakes: Vec<Handshake>,
-    /// Lost ones, which the system repeated.
+    /// Number of lost handshakes, which the system repeated.
     pub(super) resent: usize,
     pub(super) shortest_ns: f64,
     pub(super) median_ns: f64,
@@ -56,7 +56,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// `None` if there are too few.
+    /// Properties of the path by these handshakes; `None` if there are too few.
     pub(super) fn of(all: Vec<Handshake>) -> Option<Path> {
         let is_resent = |handshake: &Handshake| handshake.took_ns >= RESENT.as_nanos() as f64;
         let (resent, handshakes): (Vec<_>, Vec<_>) = all.into_iter().partition(is_resent);
@@ -68,14 +68,14 @@ impl Path {
         Some(Path { handshakes, resent, shortest_ns, median_ns, mean_ns })
     }
 
-    /// Of the handshakes that began while these requests waited beyond `limit_ns`: how many needed a large part of the rest of
-    /// the wait as well, and how many there were.
+    /// Number of handshakes that began while these requests waited beyond `limit_ns` and needed a large part of the rest of the
+    /// wait as well, and number of all that began then.
     pub(super) fn meanwhile(&self, slow: &[Sample], limit_ns: f64) -> (usize, usize) {
         count_late(self.handshakes.iter().copied(), slow, limit_ns)
     }
 
-    /// Of the wake-ups of this host that were due while these requests waited beyond `limit_ns`: how many were late by a large part
-    /// of the rest of the wait, and how many there were.
+    /// Number of wake-ups of this host that were due while these requests waited beyond `limit_ns` and late by a large part of
+    /// the rest of the wait, and number of all that were due then.
     pub(super) fn late_meanwhile(&self, slow: &[Sample], limit_ns: f64) -> (usize, usize) {
         let due = |handshake: &Handshake| Handshake {
             began: Time(handshake.began.0.saturating_sub(handshake.late_ns as u64)),
@@ -91,7 +91,7 @@ impl Path {
         late as f64 / self.handshakes.len() as f64
     }
 
-    /// What this host adds to a handshake on average, in ns.
+    /// Time that this host adds to a handshake on average, in ns.
     pub(super) fn mean_late_ns(&self) -> f64 {
         let of_threads = |handshake: &Handshake| if handshake.is_of_kernel { 0.0 } else { handshake.late_ns };
         self.handshakes.iter().map(of_threads).sum::<f64>() / self.handshakes.len() as f64
@@ -129,7 +129,8 @@ pub(super) struct PathWatch {
 }
 
 impl PathWatch {
-    /// `None` where the path cannot be measured alone, as on the virtual clock. `time`: that of the screen.
+    /// Starts the handshakes. `None` where the path cannot be measured alone, as on the virtual clock. `time`: that of the
+    /// screen.
     pub(super) fn start(dialer: &Dialer, target: &Target, time: Duration, seed: u64) -> Option<PathWatch> {
         let endpoint = target.handshake_endpoint().filter(|_| matches!(dialer.clock, Clock::System))?;
         let distance = time.div_f64(HANDSHAKES).clamp(MIN_DISTANCE, MAX_DISTANCE);
@@ -142,7 +143,7 @@ impl PathWatch {
         started.ok().map(|_| PathWatch { handshakes, _stop: stop })
     }
 
-    /// What the handshakes show until now.
+    /// Properties of the path that the handshakes have shown until now.
     pub(super) fn path(&self) -> Option<Path> {
         Path::of(self.handshakes.lock().ok()?.clone())
     }
@@ -171,7 +172,7 @@ fn make_handshakes(
     }
 }
 
-/// One handshake. A host that refuses it has answered, too.
+/// Makes one handshake. A refusal by the host is an answer, too.
 fn handshake(dialer: &Dialer, endpoint: &Endpoint, late_ns: f64) -> Option<Handshake> {
     let began = dialer.now();
     let opened = dialer.open(endpoint);

@@ -1,4 +1,4 @@
-//! Where the time of a round trip goes: the path, the server or this host, as far as handshakes beside the requests tell.
+//! Place of the time of a round trip: the path, the server or this host, as far as handshakes beside the requests show it.
 //!
 //! A handshake needs the network and both kernels, a round trip the programs as well. So what handshakes need belongs to the
 //! path, and what requests need beyond that to the server or to what lies behind it.
@@ -11,40 +11,41 @@ use linkgauge_model::sample::Sample;
 use linkgauge_model::stats;
 use linkgauge_model::units::{format_nanoseconds, format_plural};
 
-/// Less than this share of the mean round trip does not matter.
+/// Minimum share of the mean round trip that matters.
 pub(super) const MIN_SHARE: f64 = 0.15;
-/// Both programs must wake up: shorter differences do not show the server.
+/// Minimum difference that shows the server, in ns: both programs must wake up.
 const MIN_SERVER_NS: f64 = 150e3;
 /// A shorter path is the work of both kernels.
 const MIN_DELAY_NS: f64 = 200e3;
 /// Handshakes have a queue if they take this much longer than the shortest on average, and this share of it.
 const MIN_QUEUE_NS: f64 = 300e3;
 const MIN_QUEUE_SHARE: f64 = 0.3;
-/// And this multiple of what threads of this host wake up late, where these take part.
+/// Minimum excess of handshakes with a queue, as a multiple of the mean delay of wake-ups of threads of this host, where these
+/// take part.
 const HOST_RATIO: f64 = 3.0;
-/// One slow handshake shows no queue.
+/// Minimum number of slow handshakes that show a queue.
 const MIN_QUEUED: usize = 3;
-/// One lost handshake can be by chance. The shortest timer of a repair (Linux).
+/// Minimum number of lost handshakes (one can be by chance), and the shortest timer of a repair (Linux).
 const MIN_RESENT: usize = 2;
 const SHORTEST_REPAIR_NS: f64 = 200e6;
 /// Handshakes with this share of a delay of the requests show that it is on the path.
 const PATH_SHARE: f64 = 0.5;
-/// One of this number of wake-ups of this host that is as late as the requests shows that this host pauses; without any meanwhile, this
-/// share of all wake-ups.
+/// Divisor of the wake-ups of this host: if more than this part of them are as late as the requests, this host pauses; without
+/// any meanwhile, the share of all wake-ups counts.
 const HOST_PART: usize = 3;
 const MAX_LATE_SHARE: f64 = 0.01;
 /// First replies that are this late, and by this multiple of a round trip, wait for the server to accept.
 const MIN_ACCEPT_NS: f64 = 20e6;
 const MIN_ACCEPT_RATIO: f64 = 3.0;
-/// At least this number of them, which differ by this ratio at most.
+/// Minimum number of late first replies, which differ by this ratio at most.
 const MIN_ACCEPTED: usize = 3;
 const MAX_ACCEPT_SPREAD: f64 = 1.5;
 /// The middle half of the round trips differs by this share of the median at most: they are constant.
 const CONSTANT_SPREAD: f64 = 0.25;
-/// Two groups explain this share of the variance, and the smaller has this share of the requests.
+/// Minimum share of the variance that two groups explain, and of the requests in the smaller group.
 const MIN_BETWEEN: f64 = 0.8;
 const MIN_GROUP_SHARE: f64 = 0.05;
-/// And they are this share of the median apart.
+/// Minimum distance of the groups, as a share of the median.
 const MIN_APART: f64 = 0.5;
 
 /// A part of the round trip at one place.
@@ -91,7 +92,7 @@ fn count(path: &Path) -> String {
     format_plural(path.handshakes.len() as u64, "handshake")
 }
 
-/// What handshakes take above the shortest: a queue, of which the median shows the standing part.
+/// Time of handshakes above the shortest: a queue, of which the median shows the standing part.
 fn queue(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     let excess = path.mean_ns - path.shortest_ns;
     let of_host = HOST_RATIO * path.mean_late_ns();
@@ -112,7 +113,7 @@ fn queue(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     Some(PlacePart { cost_ns: standing, mean_ns: excess, text })
 }
 
-/// What requests take above handshakes.
+/// Time of requests above handshakes.
 fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     let median = stats::median(latencies)?;
     let (cost_ns, mean_ns) = ((median - path.median_ns).max(0.0), mean(latencies) - path.mean_ns);
@@ -130,8 +131,8 @@ fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     Some(PlacePart { cost_ns, mean_ns, text })
 }
 
-/// What the first reply of each new connection takes above the others. The first of all may find a server that waits for it, and a busy
-/// host delays some of them by any time.
+/// Time of the first reply of each new connection above the others. The first of all may find a server that waits for it, and a
+/// busy host delays some of them by any time.
 fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<PlacePart> {
     let is_late = |ns: &f64| ns - median_ns > MIN_ACCEPT_NS.max(MIN_ACCEPT_RATIO * median_ns);
     let mut late: Vec<f64> = first_ns.iter().copied().filter(is_late).collect();
@@ -152,7 +153,7 @@ fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<Pl
     (is_shown && !is_path).then_some(PlacePart { cost_ns: 0.0, mean_ns: excess, text })
 }
 
-/// `constant`, `two groups (20 % take 8.01 ms more)` or `random`.
+/// Shape of the latencies: `constant`, `two groups (20 % take 8.01 ms more)` or `random`.
 pub(super) fn shape(latencies: &[f64]) -> String {
     let mut sorted = latencies.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -189,11 +190,12 @@ pub(super) fn shape(latencies: &[f64]) -> String {
 
 /// Connections at once that show whether clients wait for each other.
 pub(super) const CLIENTS: u32 = 4;
-/// With them all round trips take this much longer than any of one client, or none of them does.
+/// Ratio from which all round trips with these connections count as longer than any of one client, and ratio below which none
+/// does.
 const GROWS: f64 = 1.5;
 const CONSTANT: f64 = 1.25;
 
-/// How the time of the server follows the number of clients, from the medians of blocks with one and with [`CLIENTS`].
+/// Dependence of the time of the server on the number of clients, from the medians of blocks with one and with [`CLIENTS`].
 pub(super) fn growth(one: &[f64], several: &[f64]) -> Option<&'static str> {
     let (least, most) = (
         |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min),
@@ -207,7 +209,7 @@ pub(super) fn growth(one: &[f64], several: &[f64]) -> Option<&'static str> {
     }
 }
 
-/// Where the cause of a sighting is: one on the path delays handshakes as well, one in the server does not.
+/// Place of the cause of a sighting: a cause on the path delays handshakes as well, one in the server does not.
 fn place(sighting: &Sighting, screen: &Screen, path: &Path) -> CausePlace {
     let excess = path.mean_ns - path.shortest_ns;
     match sighting.cause.signature {
@@ -218,7 +220,8 @@ fn place(sighting: &Sighting, screen: &Screen, path: &Path) -> CausePlace {
     }
 }
 
-/// Where requests wait that take `limit_ns` more than the others, or longer: what delays threads of this host meanwhile is this host.
+/// Place where requests wait that take `limit_ns` more than the others, or longer: if threads of this host are delayed meanwhile,
+/// it is this host.
 pub(super) fn place_of_pauses(slow: &[Sample], limit_ns: f64, path: &Path) -> CausePlace {
     // Busy hosts wake threads up some ms late all the time.
     let late_ns = 2.0 * limit_ns;
@@ -235,7 +238,7 @@ pub(super) fn place_of_pauses(slow: &[Sample], limit_ns: f64, path: &Path) -> Ca
     }
 }
 
-/// The same of those of the screen.
+/// Place where the slow requests of the screen wait.
 fn place_of_slow(screen: &Screen, path: &Path) -> CausePlace {
     let limits = [&screen.closed, &screen.paused].map(|block| {
         stats::median(&block.latencies_ns()).map_or(f64::INFINITY, super::signatures::slow_limit)

@@ -16,15 +16,15 @@ use linkgauge_model::stats::{self, Interval, SplitMix64, fit};
 
 /// Pairs of each suspect: p can reach 0.002, enough for 25 suspects at once.
 pub(super) const ROUNDS: usize = 10;
-/// Fewer pairs cannot prove anything.
+/// Minimum number of pairs that can prove anything.
 pub(super) const MIN_ROUNDS: usize = 6;
 /// Blocks of the baseline in each round.
 const UNCHANGED: usize = 2;
 /// Requests of a block without which its median means little.
 const MIN_BLOCK_REQUESTS: f64 = 5.0;
-/// Requests of a block at most.
+/// Maximum number of requests of a block.
 const MAX_BLOCK_REQUESTS: u64 = 5_000;
-/// Blocks longer than this gain nothing.
+/// Maximum time of a block; longer ones gain nothing.
 const MAX_BLOCK_TIME: Duration = Duration::from_secs(2);
 /// Setting up a block: connecting, threads.
 const BLOCK_SETUP: Duration = Duration::from_millis(4);
@@ -34,12 +34,12 @@ pub(super) const ENOUGH_ROUNDS: usize = 9;
 const MAX_OVERRUN: f64 = 1.5;
 /// A round can become this much shorter than the ones before, as a share of them.
 const MIN_SHRUNK_SHARE: f64 = 0.7;
-/// Smaller effects do not matter, as a share of the median.
+/// Minimum effect that matters, as a share of the median.
 const MARGIN: f64 = 0.05;
 pub(super) const SIGNIFICANCE_LEVEL: f64 = 0.05;
 /// A line through the sizes fits a block that is this close to it.
 const MAX_RELATIVE_RESIDUAL: f64 = 0.1;
-/// The same for this share of the blocks: a pause may meet one of them.
+/// Minimum share of the blocks that the line fits: a pause may meet one of them.
 const MIN_STRAIGHT_SHARE: f64 = 0.8;
 
 /// A change to be tested.
@@ -77,20 +77,20 @@ pub(super) struct Proof {
     pub(super) outcome: TrialOutcome,
     /// Median (of a [`Trial::TailSwitch`] the mean) of the baseline and of the changed block of each pair, in ns.
     pub(super) pairs: Vec<(f64, f64)>,
-    /// What the cause costs: the shortening by the switch, or the slope times the size; in ns.
+    /// Cost of the cause: the shortening by the switch, or the slope times the size; in ns.
     pub(super) cost_ns: f64,
     /// The 95 % interval.
     pub(super) cost_interval_ns: Option<Interval>,
     /// p-value of the pairs, corrected for the number of suspects. `None` for sizes.
     pub(super) p: Option<f64>,
-    /// How the round trip follows the size, of sizes.
+    /// Dependence of the round trip on the size, for tests of sizes.
     pub(super) dose: Option<DoseResponse>,
 }
 
-/// How the round trip follows a value that is changed.
+/// Dependence of the round trip on a value that is changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DoseResponse {
-    /// What is changed: `message_bytes`, or an option of the URL in ns.
+    /// Name of the changed value: `message_bytes`, or an option of the URL in ns.
     pub knob: &'static str,
     /// Each value, and the median round trip of a block with it in ns.
     pub points: Vec<[f64; 2]>,
@@ -131,13 +131,13 @@ impl BlockTimes {
 pub(super) struct Sequence {
     /// The blocks of the baseline, one of each round.
     baseline: Vec<BlockTimes>,
-    /// The same again: what two blocks differ by without a change.
+    /// Further blocks of the baseline: the difference between two blocks without a change.
     null: Vec<BlockTimes>,
     /// The blocks of each trial, one of each round.
     trials: Vec<Vec<BlockTimes>>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,
-    /// Why the link was lost meanwhile.
+    /// Reason for the loss of the link meanwhile.
     pub(super) lost: Option<String>,
 }
 
@@ -208,11 +208,11 @@ pub(super) fn measure(
     Ok(sequence)
 }
 
-/// How a round ended.
+/// Outcome of a round.
 enum RoundOutcome {
     /// The blocks of the baseline first, then one of each trial.
     Measured(Vec<BlockTimes>),
-    /// By the user.
+    /// The user interrupted.
     Interrupted,
     /// The link was lost, for this reason.
     Lost(String),
@@ -323,7 +323,7 @@ fn log_ratios(pairs: &[(f64, f64)]) -> Vec<f64> {
     pairs.iter().map(|(baseline, changed)| (changed / baseline).ln()).collect()
 }
 
-/// What blocks without a change differ by, as a logarithm of their ratio: the outer end of its 95 % interval.
+/// Difference of blocks without a change, as a logarithm of their ratio: the outer end of its 95 % interval.
 fn noise(null: &[(f64, f64)]) -> f64 {
     let interval = stats::hodges_lehmann_centre(&log_ratios(null)).and_then(|(_, interval)| interval);
     interval.map_or(0.0, |interval| interval.low.abs().max(interval.high.abs()))

@@ -12,13 +12,13 @@ use linkgauge_model::units::format_nanoseconds;
 
 /// Half of the shortest pause.
 const MIN_WAIT_NS: f64 = 7.5e6;
-/// Fewer can be by chance.
+/// Minimum number of pauses that are not by chance.
 const MIN_PAUSES: usize = 3;
 /// Waits for a CPU that are this share of the pauses of a block explain them.
 const MIN_HOST_SHARE: f64 = 0.5;
 /// Periods of pauses fit this often into the time between the first and the last.
 const MIN_CYCLES: f64 = 5.0;
-/// If more requests are slow, they are no exceptions.
+/// Maximum share of slow requests; if more are slow, they are no exceptions.
 const MAX_SHARE: f64 = 0.1;
 
 /// The blocks of the whole explanation.
@@ -48,7 +48,7 @@ impl RareLog<'_> {
         open.flat_map(|block| block.slow.iter().copied()).unzip()
     }
 
-    /// As many slow requests as segments that were sent again.
+    /// Losses: as many slow requests as segments that were sent again.
     fn losses(&self, target: &Target) -> Option<Sighting> {
         let repaired = |block: &BlockSummary| block.slow.len().min(block.again);
         let count: usize = self.0.iter().map(repaired).sum();

@@ -34,13 +34,13 @@ pub(crate) const RATE_SCHEMA: &str = "linkgauge.explain-throughput.v1";
 const SCREEN_SHARE: f64 = 0.1;
 const PROVE_SHARE: f64 = 0.78;
 const AFTER_SHARE: f64 = 0.06;
-/// Longer transfers show nothing more.
+/// Maximum time of the screen; longer transfers show nothing more.
 const MAX_SCREEN_TIME: Duration = Duration::from_secs(5);
 
 /// The transfer whose rate is explained.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TransferOptions {
-    /// `None`: that of the protocol, mostly upload.
+    /// Direction of the payload; `None`: that of the protocol, mostly upload.
     pub direction: Option<Direction>,
     /// Offered rate of each connection; `None`: full speed, where that disturbs no other traffic.
     pub bit_rate: Option<RateTarget<BitRate>>,
@@ -49,13 +49,13 @@ pub struct TransferOptions {
 /// A cause that may limit the rate, and what is known about it here.
 pub type RateFinding = CauseFinding<RateEffect>;
 
-/// What the change of a setting does to the rate.
+/// Effect of the change of a setting on the rate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RateEffect {
-    /// What was changed, like `rcvbuf=128Ki at the server`.
+    /// The change, like `rcvbuf=128Ki at the server`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
-    /// How much larger the changed quantity was, as a ratio, where it is one.
+    /// Ratio of the changed quantity to that of the baseline, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// Rate with the change, divided by the rate without it.
@@ -88,7 +88,7 @@ pub struct ChangedRate {
 /// The explanation of a throughput.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RateExplanation {
-    /// `RATE_SCHEMA`.
+    /// Schema of the document: `RATE_SCHEMA`.
     pub schema: &'static str,
     /// The program and version.
     pub tool: &'static str,
@@ -98,12 +98,12 @@ pub struct RateExplanation {
     pub elapsed_ns: u64,
     /// The user interrupted before all was tested.
     pub interrupted: bool,
-    /// Why the link was lost before all was tested.
+    /// Reason for the loss of the link before all was tested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_link: Option<String>,
     /// The link, as typed.
     pub endpoint: String,
-    /// What the remote spoke.
+    /// Protocol of the remote.
     pub protocol: String,
     /// Direction of the payload, as the client sees it.
     pub direction: Direction,
@@ -122,10 +122,10 @@ pub struct RateExplanation {
     pub(crate) needed_ns: Option<u64>,
     /// The causes: first those that limit, by their effect.
     pub causes: Vec<RateFinding>,
-    /// If a proved setting raises the rate.
+    /// The raised rate, if a proved setting raises it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<ChangedRate>,
-    /// What both systems counted during the screen; absent on the virtual clock.
+    /// Counters of both systems during the screen; absent on the virtual clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// The counters of the screen that matter, in words.

@@ -21,12 +21,12 @@ use linkgauge_model::units::{format_nanoseconds, format_plural};
 const CLOSED_SHARE: f64 = 0.05;
 const PAUSED_SHARE: f64 = 0.28;
 
-/// Requests without a pause at most: the time limits them, and this only the memory.
+/// Maximum number of requests without a pause: the time limits them, and this only the memory.
 const MAX_CLOSED_REQUESTS: u64 = 400_000;
 /// Requests after a pause that the mean pause is chosen for.
 const PAUSED_REQUESTS: f64 = 300.0;
-/// And at least, where a longer pause is needed: a clock makes a request without a pause as long as its period, and periods
-/// are found up to twice the mean.
+/// Minimum number of requests after a pause, if a longer pause is needed: a clock makes a request without a pause as long as its
+/// period, and periods are found up to twice the mean.
 const FEWEST_PAUSED_REQUESTS: f64 = 60.0;
 /// Limits of the mean pause. Periods are found up to twice the mean: a minute suffices for the beacon of Wi-Fi, ten minutes
 /// for the sniff intervals of Bluetooth.
@@ -48,11 +48,11 @@ const MIN_LOAD_DIFFERENCE: f64 = 0.2;
 /// First requests that are left out: cold caches and slow start.
 pub(super) const WARM_UP_REQUESTS: u64 = 5;
 
-/// What the screen measured.
+/// Measurements of the screen.
 pub(super) struct Screen {
-    /// One request after the other.
+    /// Block of one request after the other.
     pub(super) closed: Block,
-    /// One request at a time after random pauses.
+    /// Block of one request at a time after random pauses.
     pub(super) paused: Block,
     /// The mean of these pauses.
     pub(super) mean_pause: Duration,
@@ -64,7 +64,7 @@ pub(super) struct Screen {
     pub(super) path: Option<Path>,
     /// Measures it further, until the last test.
     watch: Option<PathWatch>,
-    /// Requests must not follow each other faster.
+    /// Minimum time between two requests.
     least_gap: Duration,
 }
 
@@ -142,7 +142,7 @@ impl Screen {
             runner.limit_timeout(Duration::from_nanos((TIMEOUT_RATIO * longest) as u64));
         }
         let time = budget.mul_f64(PAUSED_SHARE);
-        let caps = runner.dialer.registry.caps(&runner.case.endpoints[0]);
+        let caps = runner.dialer.transports.caps(&runner.case.endpoints[0]);
         let is_limited = caps.is_ok_and(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
         let mean_pause = match is_limited {
             true => LIMITED_MEAN_PAUSE,
@@ -173,7 +173,7 @@ impl Screen {
         })
     }
 
-    /// What these blocks show, without handshakes.
+    /// Screen of these blocks, without handshakes.
     #[cfg(test)]
     pub(super) fn of_blocks(closed: Block, paused: Block) -> Screen {
         let (mean_pause, least_gap) = (Duration::from_millis(10), Duration::ZERO);

@@ -13,7 +13,7 @@ use linkgauge_model::units::format_nanoseconds;
 pub(super) const LEVEL: f64 = 0.01;
 /// A clock for fewer of the requests does not matter.
 const MIN_CLOCK_SHARE: f64 = 0.3;
-/// From this period on a clock may be one of links that sleep without traffic, as Wi-Fi and Bluetooth.
+/// Shortest period, in ms, at which a clock may be one of links that sleep without traffic, such as Wi-Fi and Bluetooth.
 const SHORTEST_SLEEP_PERIOD_MS: f64 = 100.0;
 /// A clock for this share of the requests is the only one.
 const COMPLETE_SHARE: f64 = 0.8;
@@ -26,7 +26,7 @@ const SLOW_FROM_MS: f64 = 2.0;
 const SLOW_FACTOR: f64 = 5.0;
 /// The longest and the shortest pauses: this part of all.
 const PAUSE_PARTS: [usize; 3] = [3, 6, 12];
-/// Fewer slow requests show nothing: hosts have pauses of their own.
+/// Minimum number and share of slow requests that show anything: hosts have pauses, too.
 const MIN_SLOW: usize = 5;
 const MIN_SLOW_SHARE: f64 = 0.003;
 /// Limits of slow requests between which the period of the slowest is looked for, as multiples: a busy host delays many by a
@@ -34,9 +34,9 @@ const MIN_SLOW_SHARE: f64 = 0.003;
 const SLOW_LIMITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 /// Periods of pauses in requests with and without a pause together fit into the time of the latter this often.
 const CYCLES_OF_SHORT_BLOCK: f64 = 2.5;
-/// Fewer slow requests rarely show an unknown period, even if all of them end at one phase of it.
+/// Minimum number of slow requests that show an unknown period; fewer rarely do, even if all of them end at one phase of it.
 const MIN_ENDS_OF_PERIOD: usize = 12;
-/// If more are slow, they are no exceptions.
+/// Maximum share of slow requests; if more are slow, they are no exceptions.
 const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
 /// Requests that are late by this part of the limit belong to a tail that reaches the slow ones: three times as many as those if
 /// half of the requests are late by one time, a quarter by twice this time, and an eighth by four times.
@@ -46,13 +46,13 @@ const TAIL_PART: f64 = 4.0;
 const MIN_REPAIR_NS: f64 = 4e6;
 const MIN_REPAIRS: u64 = 2;
 const MIN_REPAIRED_SHARE: f64 = 0.3;
-/// Five slow requests and none that is almost slow are a group.
+/// Significance level of a group: five slow requests and none that is almost slow are one.
 const GROUP_LEVEL: f64 = 0.05;
 /// Slow requests of which the period is looked for; shorter periods are clocks.
 const SHORTEST_PAUSE_PERIOD_MS: f64 = 90.0;
 /// A time fits a number of characters if it is this close, in characters.
 const CHARACTER_TOLERANCE: f64 = 0.1;
-/// What device servers take beyond their line, without packing or waiting.
+/// Minimum time that device servers take beyond their line, in ns, without packing or waiting.
 const MIN_LINE_EXCESS_NS: f64 = 0.5e6;
 /// Periods that causes of the catalogue name, besides those of the signatures.
 const COMMON_PERIODS_MS: [f64; 9] = [5.0, 10.0, 15.625, 16.667, 20.0, 30.0, 50.0, 100.0, 1000.0];
@@ -60,13 +60,13 @@ const COMMON_PERIODS_MS: [f64; 9] = [5.0, 10.0, 15.625, 16.667, 20.0, 30.0, 50.0
 /// A cause that the samples show.
 pub(super) struct Sighting {
     pub(super) cause: &'static Cause,
-    /// How much of the median round trip it explains; 0 if it affects others only.
+    /// Part of the median round trip that the sighting explains, in ns; 0 if it affects others only.
     pub(super) cost_ns: f64,
-    /// How much of the mean round trip it explains, of requests with or without pauses: the larger one.
+    /// Part of the mean round trip that the sighting explains, in ns, of requests with or without pauses: the larger one.
     pub(super) mean_ns: f64,
     /// Limits of the cost, in ns, where the samples leave it open.
     pub(super) cost_limits_ns: Option<Interval>,
-    /// What was seen, in words.
+    /// Description of the evidence, in words.
     pub(super) evidence: String,
 }
 
@@ -110,7 +110,7 @@ fn latencies_ms(samples: &[Sample]) -> Vec<f64> {
 
 fn received_ms(samples: &[Sample]) -> Vec<f64> {
     let first = samples.first().map_or(0, |sample| sample.received.0);
-    // From the clock's own origin the phase would be as good; small numbers keep their digits.
+    // The phase from the clock's own origin would be as good; small numbers keep their digits.
     samples.iter().map(|sample| (sample.received.0 - first) as f64 / 1e6).collect()
 }
 
@@ -322,16 +322,16 @@ pub(super) fn slow_limit(median_ns: f64) -> f64 {
 
 /// The slow requests of a block.
 struct SlowRequests {
-    /// Their number, that of all requests, the limit and the longest.
+    /// Number of slow requests, number of all requests, the limit and the longest.
     count: usize,
     of: usize,
     limit_ns: f64,
     longest_ns: f64,
-    /// What they take more than the median together.
+    /// Time of the slow requests above the median, in ns, together.
     excess_ns: f64,
     /// Requests that are late by a [`TAIL_PART`] of the limit or more, without being slow.
     almost: usize,
-    /// When they ended, in ms; of neighbours only the last, because they have one reason.
+    /// End times of the slow requests, in ms; of neighbours only the last, because they have one reason.
     ends_ms: Vec<f64>,
 }
 
@@ -356,19 +356,19 @@ fn slow_requests(samples: &[Sample], origin: Time, usual_ns: f64, factor: f64) -
 }
 
 impl SlowRequests {
-    /// Whether they are enough to show something, and few enough to be exceptions.
+    /// Whether the slow requests are enough to show something, and few enough to be exceptions.
     fn is_shown(&self) -> bool {
         let share = self.count as f64 / self.of.max(1) as f64;
         self.count >= MIN_SLOW && (MIN_SLOW_SHARE..=MAX_SLOW_SHARE).contains(&share)
     }
 
-    /// Whether they are a group of their own. Delays of networks have a tail without a gap: more are almost slow. Of a
-    /// few requests, chance decides.
+    /// Whether the slow requests are a separate group. Delays of networks have a continuous tail: more are almost slow. Of a few
+    /// requests, chance decides.
     fn is_group(&self) -> bool {
         stats::more_often_p((self.count as u64, 1.0), (self.almost as u64, 1.0)) <= GROUP_LEVEL
     }
 
-    /// What they add to the mean.
+    /// Time that the slow requests add to the mean, in ns.
     fn mean_ns(&self) -> f64 {
         self.excess_ns / self.of.max(1) as f64
     }
@@ -388,7 +388,7 @@ pub(super) fn pause_period(ends_ms: &[f64], longest_ms: f64, level: f64) -> Opti
     let known: Vec<f64> = known.into_iter().filter(|period| *period >= SHORTEST_PAUSE_PERIOD_MS).collect();
     let known = stats::known_grids(ends_ms, &known, longest_ms, level).into_iter().next();
     let any = stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, longest_ms, level);
-    // What ends at one phase of 500 ms ends at one of 100 ms as well.
+    // Requests that end at one phase of 500 ms end at one of 100 ms as well.
     match (known, any) {
         (Some(known), Some(any)) if any.period > 1.5 * known.period => Some(any),
         (known, any) => known.or(any),
@@ -542,7 +542,7 @@ mod tests {
         let paused = (0..1000).map(|index| if index % 50 == 0 { 50.0 } else { 1.0 });
         let slow = slow_requests(&samples(paused), Time(0), 0.0, 1.0).unwrap();
         assert!(slow.is_shown() && slow.is_group(), "{}", slow.describe());
-        // Of the delays of a tail, the slow ones are more by chance now and then.
+        // In a tail of delays, the slow ones are sometimes more by chance.
         let few = (0..72).map(|index| {
             if index < 8 {
                 100.0

@@ -61,13 +61,14 @@ pub fn explain_pair(run: &Run, names: [&str; 2]) -> Result<Finding, ExplainError
     Ok(Finding { model: MODEL.name, figures: json!({ "directions": figures }), summary: Vec::new(), blocks })
 }
 
-/// What each part of the mesh adds to a figure.
+/// Contribution of each part of the mesh to a figure.
 struct Parts {
     sentence: String,
     figures: Value,
 }
 
-/// With fewer other pairs between its groups, a pair is compared with all pairs inside groups, or with all between groups.
+/// Minimum number of other pairs between its groups; with fewer, a pair is compared with all pairs inside groups, or with all
+/// between groups.
 const MIN_PAIRS_OF_BLOCK: usize = 3;
 
 /// A value as a sum: what is usual between its groups, the effect of each blamed part, and the rest.
@@ -78,7 +79,7 @@ struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// `values` are those of all pairs that count, with their hosts; larger is worse.
+    /// Makes the sum. `values` are those of all pairs that count, with their hosts; larger is worse.
     pub fn new<'a>(
         mesh: &MeshResult,
         values: &[([u32; 2], f64)],

@@ -157,7 +157,7 @@ impl SizeFit {
 }
 
 impl MessageCosts {
-    /// `21.21 µs + size ÷ 91.64 MB/s`.
+    /// Description such as `21.21 µs + size ÷ 91.64 MB/s`.
     fn describe(&self) -> String {
         let Some(rate) = self.rate_bps else { return "no cost per byte shown".to_owned() };
         let own = self.message_ns.map_or(String::new(), |own| format!("{} + ", format_nanoseconds(own)));
@@ -166,7 +166,7 @@ impl MessageCosts {
 }
 
 impl Breakpoint {
-    /// `1024–2048 B`.
+    /// Range of sizes such as `1024–2048 B`.
     fn range_text(&self) -> String {
         format!("{}–{} B", self.last_below_bytes, self.first_above_bytes)
     }
@@ -195,7 +195,7 @@ impl LineSource {
     }
 }
 
-/// `2.419 µs to 21.21 µs`. `None` without a value.
+/// Range such as `2.419 µs to 21.21 µs`. `None` without a value.
 fn range_text(values: impl Iterator<Item = f64>, format: fn(f64) -> String) -> Option<String> {
     let (low, high) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (value.min(low), value.max(high)));
@@ -220,7 +220,7 @@ fn interval_text(value: f64, interval: Interval) -> String {
     format!("{}–{}", scaled(interval.low), scaled(interval.high))
 }
 
-/// With its sign: `+87 %`, `−2 %`.
+/// Formats a percentage with its sign: `+87 %`, `−2 %`.
 fn signed_percent(percent: f64) -> String {
     let sign = match percent {
         percent if percent < -0.5 => "−",

@@ -34,7 +34,7 @@ impl SizeSample {
 pub(crate) struct LineLimit {
     /// Maximum payload rate of the link.
     pub(crate) line_limit_bps: f64,
-    /// Where that rate comes from.
+    /// Source of the link rate.
     pub(crate) line_by: LineSource,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct SizeSweep {
     pub(crate) group: String,
     /// The sweep of the group.
     pub name: String,
-    /// By size.
+    /// Samples by size.
     pub(crate) samples: Vec<SizeSample>,
     /// The link rate, if it is known.
     pub(crate) line_limit: Option<LineLimit>,
@@ -84,7 +84,7 @@ impl SizeSweep {
 /// Plausible times in nanoseconds. A document may contain anything.
 const PLAUSIBLE_TIMES_NS: std::ops::RangeInclusive<f64> = 1.0..=1e15;
 
-/// More than any real sweep has.
+/// Maximum number of samples of a sweep; no real sweep has more.
 const MAX_SWEEP_SAMPLES: usize = 500;
 
 /// The sweeps of a run.
@@ -236,7 +236,7 @@ fn declared_line_limit(declared: &DeclaredFacts) -> Option<LineLimit> {
     Some(LineLimit { line_limit_bps: declared.line_bps?, line_by: LineSource::Declared })
 }
 
-/// Preamble, header, check sequence and gap of an Ethernet frame (IEEE 802.3).
+/// Preamble, header, check sequence and interframe gap of an Ethernet frame (IEEE 802.3), in bytes.
 const ETHERNET_FRAME_OVERHEAD_BYTES: f64 = 38.0;
 
 /// Rate of an Ethernet interface in full frames, including the headers inside them. The rate of a virtual interface is

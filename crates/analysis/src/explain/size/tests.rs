@@ -84,7 +84,7 @@ fn render(fits: Vec<SizeFit>) -> String {
     text
 }
 
-/// The same without line breaks.
+/// Renders the fits without line breaks.
 fn render_unwrapped(fits: Vec<SizeFit>) -> String {
     render(fits).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -202,7 +202,7 @@ fn with_interval(value: Option<f64>, interval: Option<Interval>) -> String {
     }
 }
 
-/// With its sign: `+87 %`, `−2 %`.
+/// Formats a percentage with its sign: `+87 %`, `−2 %`.
 fn signed_percent(percent: f64) -> String {
     let sign = if percent < -0.5 {
         "−"

@@ -171,7 +171,7 @@ const PLAUSIBLE_ROUND_TRIPS_NS: std::ops::RangeInclusive<f64> = 0.0..=1e14;
 
 const UNKNOWN_ROUND_TRIP: &str = "its round trip is not known";
 
-/// True if the figures differ by at most a tenth. Delays and rates usually differ by a factor of two or more.
+/// Whether the figures differ by at most a tenth. Delays and rates usually differ by a factor of two or more.
 fn is_close(one: f64, other: f64) -> bool {
     (one - other).abs() <= 0.1 * one.abs().max(other.abs())
 }

@@ -29,7 +29,7 @@ impl AxisUnit {
         }
     }
 
-    /// Ticks are round numbers.
+    /// Formats a value. Ticks are round numbers.
     fn format(self, value: f64) -> String {
         match self {
             AxisUnit::Nanoseconds => trim_zeros(&format_nanoseconds(value)),
@@ -51,16 +51,16 @@ impl AxisUnit {
     }
 }
 
-/// Without the rounding error of a sum of tenths.
+/// Formats a number without the rounding error of a sum of tenths.
 fn format_number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Above this ratio a linear axis hides the small values.
+/// Minimum ratio of a logarithmic axis: a linear axis would hide the small values.
 const MIN_LOG_RATIO: f64 = 8.0;
 
-/// From 0 to slightly above `most`, with four to six steps of 1, 2 or 5.
+/// Axis from 0 to slightly above `most`, with four to six steps of 1, 2 or 5.
 pub(crate) fn linear_axis(label: &str, unit: AxisUnit, most: f64) -> Axis {
     let rough = most.max(f64::MIN_POSITIVE) / 4.0;
     let decade = 10f64.powf(rough.log10().floor());
@@ -126,7 +126,7 @@ pub(crate) fn linear_axis_with_ticks(
     (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, script_scale: reads })
 }
 
-/// Labels need about an eighth of the width between them.
+/// Thins out the ticks: labels need about an eighth of the width between them.
 fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
     let mut result: Vec<f64> = Vec::new();
     for place in places {
@@ -142,7 +142,7 @@ pub(crate) fn y_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) ->
     scaled_axis(label, unit, series.iter_mut().flat_map(ChartSeries::values_mut).collect())
 }
 
-/// The same for a horizontal axis.
+/// The horizontal axis for these series, linear or logarithmic. Scales the series to it.
 pub(crate) fn x_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
     let places =
         series.iter_mut().flat_map(|one| one.points.iter_mut().chain(&mut one.dots).chain(&mut one.rings));

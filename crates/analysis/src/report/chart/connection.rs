@@ -1,11 +1,11 @@
-//! What the system read of a TCP connection during a transfer: delivery rate, round-trip time and congestion window.
+//! Chart of the readings of a TCP connection during a transfer: delivery rate, round-trip time and congestion window.
 
 use super::axes::{AxisUnit, linear_axis};
 use super::{Chart, ChartText, build_panels};
 use crate::report::svg::{Axis, ChartSeries};
 use linkgauge_model::run::ConnectionReading;
 
-/// Fewer readings do not make a curve.
+/// Minimum number of readings of a curve.
 const MIN_READINGS: usize = 4;
 
 /// The readings of a connection that sends, on one time axis, with the retransmissions as ticks.

@@ -10,12 +10,12 @@ use crate::report::svg::ChartSeries;
 use crate::report::wording::host_and_date;
 use linkgauge_model::run::{CaseResult, Figures, Run};
 
-/// As many as are visible at the width of a page, and few enough for a few dozen samples.
+/// Number of bins: as many as are visible at the width of a page, and few enough for a few dozen samples.
 const BIN_COUNT: usize = 60;
 /// Points of a curve.
 type Outline = Vec<(f64, f64)>;
 
-/// Fewer samples do not make a distribution.
+/// Minimum number of samples of a distribution.
 const MIN_SAMPLES: u64 = 100;
 
 pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {

@@ -35,7 +35,7 @@ pub struct HistoryChange {
     pub after: f64,
 }
 
-/// There is room for this number of dates.
+/// Maximum number of dates that have room on the axis.
 const MAX_DATES: usize = 8;
 
 /// A dot for each run, and a line for each level.

@@ -82,7 +82,7 @@ fn nines_position(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// From the histogram if it is readable, with a dot at each named percentile.
+/// Curve from the histogram if it is readable, with a dot at each named percentile.
 fn percentile_curve(label: &str, figures: &Figures, times: &Distribution) -> Option<ChartSeries> {
     let named = times.percentiles.iter().filter_map(|(name, value)| {
         let share = name.strip_prefix('p')?.parse::<f64>().ok()? / 100.0;

@@ -9,7 +9,7 @@ use linkgauge_model::run::{CaseResult, Figures, PartResult, Run};
 
 const TITLE: &str = "Port by port";
 
-/// For latency a dot at the median and one at p99, for throughput one at the rate.
+/// Chart of the ports of a case: for latency a dot at the median and one at p99, for throughput one at the rate.
 pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let dots = |label: &str, value: &dyn Fn(&Figures) -> Option<f64>| ChartSeries {
         dots: port_points(case, value),

@@ -7,7 +7,7 @@ use crate::explain::live::{CauseFinding, CauseVerdict, DoseResponse};
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::plural;
 
-/// Each pair as a line from the baseline to the block with the changed setting. Only of proved causes.
+/// Chart of each pair of a proved cause, as a line from the baseline to the block with the changed setting.
 pub(crate) fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
     // The sizes of a cost per byte are doses.
     let is_switch = finding.effect.dose.as_ref().is_none_or(|dose| dose.knob != "message_bytes");
@@ -17,7 +17,7 @@ pub(crate) fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
     pairs_as_lines(finding.name, &finding.effect.pairs_ns, BLOCK_TIME)
 }
 
-/// Each pair of a transfer as a line from the baseline to the block with the changed setting. Only of proved causes.
+/// Chart of each pair of a transfer with a proved cause, as a line from the baseline to the block with the changed setting.
 pub(crate) fn rate_pair_chart(finding: &RateFinding) -> Option<Chart> {
     let is_shown = finding.verdict == CauseVerdict::Proved && !finding.effect.pairs_bps.is_empty();
     is_shown.then(|| {

@@ -7,7 +7,7 @@ use crate::report::svg::{Axis, BoxAt, ChartSeries, SeriesKind};
 use crate::report::wording::host_and_date;
 use linkgauge_model::run::{CaseResult, PartResult, Run};
 
-/// Fewer are easier to read in the table.
+/// Minimum number of repetitions for a chart; fewer are easier to read in the table.
 const MIN_REPETITIONS: usize = 3;
 
 pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {

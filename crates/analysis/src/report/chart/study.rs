@@ -9,12 +9,12 @@ use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, printable, shorten};
 use linkgauge_model::run::{Run, StudyRow, StudyTable};
 
-/// With more rows, a table is clearer than a chart.
+/// Maximum number of rows of a chart; with more, a table is clearer.
 const MAX_ROWS: usize = 64;
 /// Maximum width of a row's name.
 const MAX_NAME_COLUMNS: usize = 13;
 
-/// `None` if too few cells are numbers.
+/// Chart of a table; `None` if too few cells are numbers.
 pub(crate) fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     let unit = charted_unit(table)?;
     let rows: Vec<&StudyRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
@@ -72,13 +72,13 @@ fn value_axis(unit: &str) -> (String, AxisUnit) {
 #[derive(Debug, PartialEq)]
 struct RowPosition<'a> {
     value: f64,
-    /// `p` of a percentile, else the text after the number.
+    /// Unit of the position: `p` of a percentile, else the text after the number.
     unit: &'a str,
     /// The text after the unit.
     rest: &'a str,
 }
 
-/// `9600`, `64 B`, `p90`, `over 50 ms`, `500 ms, 10/1000`.
+/// Position in a row name such as `9600`, `64 B`, `p90`, `over 50 ms`, `500 ms, 10/1000`.
 fn parse_row_position(row: &str) -> Option<RowPosition<'_>> {
     let (name, rest) = row.split_once(", ").unwrap_or((row, ""));
     let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
@@ -198,7 +198,7 @@ fn finish_chart(
     build_chart(ChartText { title: &title, of: "", caption: host_and_date(run) }, x, y, series)
 }
 
-/// Above this ratio small positions need a logarithmic axis.
+/// Minimum ratio of positions for a logarithmic axis: a linear axis would hide the small ones.
 const MIN_LOG_RATIO: f64 = 8.0;
 
 /// The best value that the physical line allows, if there is one figure per position.

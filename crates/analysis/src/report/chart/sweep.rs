@@ -8,7 +8,7 @@ use crate::report::wording::{host_and_date, line_limit_bps, line_rate_bps, short
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::run::{CaseResult, Run};
 
-/// Fewer points are clearer in the table.
+/// Minimum number of points of a chart; fewer are clearer in the table.
 const MIN_SWEEP_POINTS: usize = 3;
 
 /// One curve for each endpoint, protocol, direction and number of ports that has several sizes.

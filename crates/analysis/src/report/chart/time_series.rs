@@ -9,7 +9,7 @@ use crate::report::wording::{brief_bytes, direction_name, host_and_date, plural,
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, PartResult, Run, SeriesEntry};
 
-/// Fewer intervals do not make a curve.
+/// Minimum number of intervals of a curve.
 const MIN_INTERVALS: usize = 4;
 /// The ranges of more curves hide each other.
 const MAX_RANGES: usize = 3;
@@ -176,7 +176,7 @@ fn round_trip_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<C
     Some((y, series))
 }
 
-/// Other panels have the first two.
+/// Colours of the queueing delays; other panels have the first two.
 const QUEUEING_COLOURS: [usize; 2] = [2, 3];
 
 /// Forward and reverse delay above the shortest ones.
@@ -211,10 +211,10 @@ fn window_panel(case: &CaseResult) -> Option<(Axis, Vec<ChartSeries>)> {
     (series.len() >= MIN_INTERVALS).then(|| window_curve(series, idle_ns(case) as f64 / 1e9))
 }
 
-/// What is drawn of the round trips of an interval.
+/// Figures of the round trips of an interval that are drawn.
 #[derive(Clone, Copy)]
 enum TimeValue {
-    /// p50, and the range from the fastest to p99.
+    /// The p50, and the range from the fastest to p99.
     Percentiles,
     /// The mean and the whole range, of documents and of joined intervals without percentiles.
     Mean,
@@ -249,7 +249,7 @@ fn has_percentiles(entries: &[SeriesEntry]) -> bool {
     timed.peek().is_some() && timed.all(|entry| entry.latency_p50_ns.is_some())
 }
 
-/// At the upper edge, because a lost request ranks slowest.
+/// Ticks of lost requests at the upper edge, because a lost request ranks slowest.
 fn loss_ticks<'a>(
     all: impl Iterator<Item = &'a [SeriesEntry]>,
     label: &str,
@@ -259,7 +259,7 @@ fn loss_ticks<'a>(
     (!ticks.is_empty()).then(|| ChartSeries::events(label, ticks))
 }
 
-/// Where messages arrived with a congestion mark, at the upper edge too.
+/// Marks at the upper edge where messages arrived with a congestion mark.
 fn ce_marks<'a>(all: impl Iterator<Item = &'a [SeriesEntry]>, high: f64) -> Option<ChartSeries> {
     let dots = upper_edge_points(all, high, |entry| entry.ce > 0);
     (!dots.is_empty()).then(|| ChartSeries {
@@ -269,7 +269,7 @@ fn ce_marks<'a>(all: impl Iterator<Item = &'a [SeriesEntry]>, high: f64) -> Opti
     })
 }
 
-/// Cases seldom have that many curves.
+/// Colour of the marks; cases seldom have that many curves.
 const CE_COLOUR: usize = 4;
 
 /// The middle of each drawn interval that has such an entry.
@@ -291,7 +291,7 @@ fn total_ns(entries: &[SeriesEntry]) -> f64 {
     entries.iter().map(|entry| entry.length_ns as f64).sum()
 }
 
-/// In seconds since the start.
+/// Middle of the entries, in seconds since the start.
 fn middle_seconds(entries: &[SeriesEntry]) -> f64 {
     (entries[0].start_ns as f64 + total_ns(entries) / 2.0) / 1e9
 }
@@ -341,7 +341,7 @@ fn mean_points(entries: &[SeriesEntry]) -> Vec<(f64, f64)> {
     merge_intervals(entries).filter_map(mean).collect()
 }
 
-/// From the fastest round trip, or the mean in older documents, to the slowest.
+/// Ranges from the fastest round trip, or the mean in older documents, to the slowest.
 fn range_points(entries: &[SeriesEntry]) -> Vec<(f64, f64, f64)> {
     let range = |entries: &[SeriesEntry]| {
         let least = entries

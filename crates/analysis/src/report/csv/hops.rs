@@ -44,7 +44,7 @@ pub(crate) fn write_hops(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) 
     table.flush()
 }
 
-/// In the order of the columns, from `hop` on.
+/// Cells of a hop in the order of the columns, from `hop` on.
 fn hop_cells(hop: &PathHop) -> [String; 15] {
     let addresses: Vec<String> = hop.hosts.iter().map(|host| host.address.to_string()).collect();
     let names: Vec<&str> = hop.hosts.iter().filter_map(|host| host.name.as_deref()).collect();

@@ -52,7 +52,7 @@ pub(crate) fn write_series(run: &Run, _: &ReportOptions, out: &mut dyn io::Write
     table.flush()
 }
 
-/// In the order of the columns, from `start_ns` on. An imported file may count no messages.
+/// Cells of an interval in the order of the columns, from `start_ns` on. An imported file may count no messages.
 fn interval_cells(entry: &SeriesEntry) -> [String; 13] {
     let counts = [entry.start_ns, entry.length_ns, entry.bytes, entry.ce].map(Some);
     let [start, length, bytes, ce] = counts.map(format_count);

@@ -1,4 +1,4 @@
-//! What the tables hold, and that each has one kind of row.
+//! Tests of the content of the tables, each of which has one kind of row.
 
 use std::collections::BTreeSet;
 

@@ -89,7 +89,7 @@ struct MatrixCell {
 }
 
 impl Matrix {
-    /// `None` if no pair has the figure, if it is zero for all of them, or if there are too many hosts.
+    /// Makes the matrix. `None` if no pair has the figure, if it is zero for all of them, or if there are too many hosts.
     pub fn new(mesh: &MeshResult, cases: &[CaseResult], kind: &MatrixKind) -> Option<Matrix> {
         if mesh.hosts.len() > MAX_HOSTS {
             return None;
@@ -176,7 +176,7 @@ fn hosts_by_badness(mesh: &MeshResult, values: &[(&PairFigures, f64)], kind: &Ma
     hosts.into_iter().map(|(_, host)| host).collect()
 }
 
-/// Three significant digits: `0.12`, `9.41`, `94.1`, `941`.
+/// Formats a value with three significant digits: `0.12`, `9.41`, `94.1`, `941`.
 fn three_digits(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 99.95 => 0,

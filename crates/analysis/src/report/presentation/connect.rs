@@ -23,7 +23,7 @@ fn answer(case: &CaseResult) -> String {
     format!("{}; {}; {}", median_and_tail(times), format_per_second(rate), failed_text(case))
 }
 
-/// `none failed`, `9 of 4 034 failed (0.22 %)`.
+/// Text such as `none failed`, `9 of 4 034 failed (0.22 %)`.
 fn failed_text(case: &CaseResult) -> String {
     let counts = &case.figures.counts;
     match counts.lost {

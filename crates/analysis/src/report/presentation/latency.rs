@@ -57,7 +57,7 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
     rows
 }
 
-/// From `min` to `sd`, in column order.
+/// Cells from `min` to `sd`, in column order.
 pub(crate) fn time_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
     let of = |format: fn(&Distribution) -> String| distribution.map_or(ABSENT.to_owned(), format);
     let p = |name| format_percentile(distribution, name);
@@ -88,7 +88,7 @@ fn answer(case: &CaseResult) -> String {
     text
 }
 
-/// `1,200 further connections, 240/s, 31.2 µs median to open`.
+/// Text such as `1,200 further connections, 240/s, 31.2 µs median to open`.
 fn connections_text(case: &CaseResult, counts: &ConnectionCounts) -> String {
     let mut text = format_plural(counts.connections, "further connection");
     if let Some(replies) = case.figures.delivery.messages_per_second.filter(|_| counts.connections > 0) {
@@ -109,7 +109,7 @@ pub(crate) fn format_per_second(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.2}/s") } else { format!("{}/s", format_count(rate.round() as u64)) }
 }
 
-/// `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.
+/// Text such as `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.
 pub(crate) fn median_and_tail(times: &Distribution) -> String {
     let median = match times.percentiles.get("p50") {
         Some(Some(median)) => format!("{} median", format_time_of(times, *median, brief_time)),

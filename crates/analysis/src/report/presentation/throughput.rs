@@ -104,7 +104,7 @@ pub(crate) fn format_rate(bits_per_second: Option<f64>) -> String {
     bits_per_second.map_or(ABSENT.to_owned(), format_bit_rate)
 }
 
-/// For message rates; streams have none.
+/// Formats the message rate; streams have none.
 fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
     let rate = case.figures.delivery.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
     rate.map_or(ABSENT.to_owned(), print)
@@ -168,7 +168,7 @@ fn answer(case: &CaseResult) -> String {
 /// A shorter drain needs no words.
 const MIN_STATED_DRAIN_NS: u64 = 1_000_000_000;
 
-/// `; the queue drained for 7.20 s after the last byte was sent`, where it took long.
+/// Text such as `; the queue drained for 7.20 s after the last byte was sent`, where it took long.
 fn drain_text(case: &CaseResult) -> String {
     let counts = &case.figures.counts;
     let has_rest = !case.failures.is_empty()
@@ -180,7 +180,7 @@ fn drain_text(case: &CaseResult) -> String {
     })
 }
 
-/// `; forward 201 ms, reverse 0 s`, where the probe measures both.
+/// Text such as `; forward 201 ms, reverse 0 s`, where the probe measures both.
 fn added_one_way(case: &CaseResult) -> String {
     let added = case.figures.added_latency;
     let ways = added.and_then(|added| added.added_forward_p50_ns.zip(added.added_reverse_p50_ns));
@@ -207,7 +207,7 @@ pub(crate) fn lowest_rtt_ns(case: &CaseResult) -> Option<f64> {
     (lowest > 0).then_some(lowest as f64)
 }
 
-/// `12.1 → 160 ms`: a unit that both values share stands once.
+/// Change of a time such as `12.1 → 160 ms`: a unit that both values share stands once.
 fn time_change(before: f64, after: f64) -> String {
     let (before, after) = (brief_time(before), brief_time(after));
     let unit = |text: &str| text.rsplit(' ').next().map(str::to_owned);
@@ -236,7 +236,7 @@ fn download_retransmits(case: &CaseResult) -> Option<u64> {
         .filter(|_| is_download && is_complete)
 }
 
-/// True unless the link is a reliable stream without errors, which loses nothing.
+/// Whether the link can lose messages: a reliable stream without errors loses nothing.
 fn can_lose(case: &CaseResult) -> bool {
     let figures = &case.figures;
     sends_messages(case) || figures.counts.lost > 0 || figures.byte_errors != ByteErrors::default()
@@ -277,7 +277,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
     let recovery = case.figures.added_latency.and_then(|added| added.recovery_ns);
     let retransmits = |segments: Option<u64>| segments.map_or(ABSENT.to_owned(), format_count);
     let sent_again = upload_retransmits(case).or_else(|| {
-        // Of both directions at once, the download has a row of its own.
+        // With both directions at once, the download has a separate row.
         download_retransmits(case).filter(|_| case.direction == Direction::Receive)
     });
     let header = [

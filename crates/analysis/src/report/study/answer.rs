@@ -40,7 +40,7 @@ fn measured_ratio(row: &StudyRow) -> Option<f64> {
     Some(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
 }
 
-/// Three significant digits, without a unit.
+/// Formats a ratio with three significant digits, without a unit.
 fn format_ratio(ratio: f64) -> String {
     match ratio {
         r if r >= 100.0 => format!("{r:.0}"),

@@ -1,4 +1,4 @@
-//! What a study states besides its figures, for a terminal and for the page.
+//! Statements of a study besides its figures, for a terminal and for the page.
 
 use minijinja::context;
 use minijinja::value::Value;
@@ -76,7 +76,7 @@ fn aligned_rows(fact: &StudyFact, width: usize) -> Option<Vec<(String, LineKind)
     lines.iter().all(|line| line.chars().count() <= width).then(|| lines.iter().cloned().zip(kinds).collect())
 }
 
-/// Each row as a sentence.
+/// Rows of a fact, each as a sentence.
 fn wrapped_rows(fact: &StudyFact, width: usize) -> Vec<(String, LineKind)> {
     let mut lines = Vec::new();
     for row in &fact.rows {

@@ -44,7 +44,7 @@ fn format_line(cells: &[String], widths: &[usize]) -> String {
 
 struct StudyGrid<'a> {
     columns: Vec<&'a str>,
-    /// One figure per column.
+    /// Rows with one figure per column.
     rows: Vec<Vec<&'a StudyRow>>,
 }
 

@@ -18,7 +18,7 @@ use crate::report::wording::{format_case_list, one_way_sentence, per_run_text, p
 use anstyle::Style;
 use linkgauge_model::run::{CaseResult, MeshResult, Run, Warning, WarningCode};
 
-/// More notes would hide the figures.
+/// Maximum number of notes; more would hide the figures.
 const MAX_NOTES: usize = 3;
 
 /// Warnings in the order of their importance: wrong figures, then figures of something else than the link, then imprecise ones.
@@ -50,7 +50,7 @@ static UNIMPORTANT: [WarningCode; 6] = [
 static OF_TAIL: [WarningCode; 4] =
     [WarningCode::HostBusy, WarningCode::NearOverhead, WarningCode::SlowStart, WarningCode::Drift];
 
-/// True for so few round trips that the median is their only percentile.
+/// Whether there are so few round trips that the median is their only percentile.
 fn has_no_tail(case: &CaseResult) -> bool {
     let times = case.figures.times.latency_ns.as_ref();
     is_latency(case) && times.is_some_and(|times| times.percentiles.keys().all(|name| name == "p50"))
@@ -180,7 +180,7 @@ impl TextReport {
         }
     }
 
-    /// One-way delays are measured on request.
+    /// Adds the one-way delays, which are measured on request.
     fn push_one_way(&mut self, case: &CaseResult) {
         if let Some(text) = one_way_sentence(case).filter(|_| is_latency(case)) {
             let indent = format!("{INDENT}{:LABEL_COLUMNS$}  ", "");

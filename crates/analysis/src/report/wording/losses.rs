@@ -4,7 +4,7 @@ use super::format_share;
 use linkgauge_model::run::CaseResult;
 use linkgauge_model::units::{self, format_count};
 
-/// `no loss`, `600 of 10 000 lost (6.00 %)`.
+/// Text such as `no loss`, `600 of 10 000 lost (6.00 %)`.
 pub(crate) fn format_loss_count(lost: u64, sent: u64) -> String {
     match lost {
         0 => "no loss".to_owned(),

@@ -54,7 +54,7 @@ pub(crate) fn common_time_source(case: &CaseResult, ways: &OneWayFigures) -> Opt
     Some(format!("the common time of both hosts{names}"))
 }
 
-/// How many round trips the stages cover, and where most of their time went.
+/// Sentence about the number of round trips that the stages cover, and the stages with most of their time.
 pub(crate) fn stages_sentence(case: &CaseResult) -> Option<String> {
     let stages = case.figures.stages.as_ref().filter(|stages| stages.stamped > 0)?;
     let parts = stages.parts();

@@ -63,7 +63,7 @@ fn judge_container(kind: Option<&str>, pair: Option<&str>) -> Check {
     Check::doubtful(NAME, finding, remedy)
 }
 
-/// 10 Gbit/s for 1 ms, the time that a busy machine may need to wake a reader.
+/// Bytes of 10 Gbit/s in 1 ms, the time that a busy machine may need to wake a reader.
 const MIN_SOCKET_BUFFER_BYTES: u64 = 1_250_000;
 
 pub(super) fn socket_buffers() -> Check {

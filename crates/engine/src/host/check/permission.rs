@@ -57,7 +57,7 @@ fn judge_real_time(rights: Option<&ProcessRights>, limit: Option<u64>) -> Check 
     }
 }
 
-/// Standard streams, result files, control connections.
+/// Files besides the links: standard streams, result files, control connections.
 const RESERVED_FILES: u64 = 24;
 /// Half of the parallel links that a plan may use, with both ends in this process; the usual limit of a login
 /// is 1024.

@@ -75,9 +75,9 @@ fn judge_quota(quota: Option<(f64, String)>) -> Check {
     }
 }
 
-/// Long enough for 30 ticks of every CPU.
+/// Time long enough for 30 ticks of every CPU.
 const LOAD_SAMPLE_TIME: Duration = Duration::from_millis(300);
-/// With a larger share of all CPUs in use, an end of the link may find none free.
+/// Largest share of all CPUs in use by other programs at which both ends of the link find a free CPU.
 const MAX_OTHER_LOAD_SHARE: f64 = 0.2;
 
 pub(super) fn load() -> Check {
@@ -107,7 +107,7 @@ fn judge_load(load: Option<CpuLoad>, own_share: f64) -> Check {
     Check::doubtful(NAME, finding, "see which and stop them: top -o %CPU")
 }
 
-/// One per cent is 10 ms in every second during which this machine stands still.
+/// Largest share of stolen time that is acceptable: 1 % is 10 ms in every second during which this machine stands still.
 const MAX_STEAL_SHARE: f64 = 0.01;
 
 pub(super) fn steal() -> Check {
@@ -153,7 +153,7 @@ fn judge_frequency(frequency: &FrequencyPolicy, guest: bool) -> Check {
     }
 }
 
-/// Waking from deeper states takes as long as a whole round trip over loopback.
+/// Longest exit latency that is acceptable, in µs: waking from deeper states takes as long as a round trip over loopback.
 const MAX_IDLE_EXIT_US: u64 = 20;
 
 pub(super) fn idle() -> Check {

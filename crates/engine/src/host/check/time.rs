@@ -32,7 +32,7 @@ fn judge_source(current: Option<&str>, available: &str) -> Check {
     Check::doubtful(NAME, format!("{current}: every time stamp is a slow system call"), remedy)
 }
 
-/// Above this the clock is read by a system call instead of the vDSO, which takes 20 to 50 ns.
+/// Largest cost of a clock read through the vDSO (20 to 50 ns), in ns; a slower read is a system call.
 const MAX_CLOCK_READ_NS: f64 = 100.0;
 
 pub(super) fn clock_reading() -> Check {
@@ -107,9 +107,9 @@ pub(super) fn timer_error() -> Check {
     judge_timer(cpu::timer_slack_ns(), measure_lateness(None), measure_lateness(Some(1)))
 }
 
-/// Above this median, late wake-ups reach into the busy-polled part of a wait.
+/// Largest acceptable median lateness: a later wake-up reaches into the busy-polled part of a wait.
 const MAX_MEDIAN_LATENESS_NS: f64 = clock::BUSY_POLL_LEAD.as_nanos() as f64;
-/// Above this, 1 % of the sends of a schedule with 1000 per second are missed.
+/// Largest acceptable 99th percentile of lateness: above it, a schedule of 1000 sends per second misses 1 % of them.
 const MAX_P99_LATENESS_NS: f64 = 1e6;
 
 fn judge_timer(slack_ns: Option<u64>, usual: Option<Lateness>, tight: Option<Lateness>) -> Check {

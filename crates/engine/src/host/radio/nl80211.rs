@@ -26,21 +26,21 @@ const GENL_ID_CTRL: u16 = 16;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
-/// The kind of value that an attribute has stands in its upper bits (`NLA_TYPE_MASK`).
+/// Mask for the number of an attribute. Its upper bits hold the kind of its value (`NLA_TYPE_MASK`).
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// genetlink.h: the query for a family, and its attributes.
+/// Query for a family, and its attributes (genetlink.h).
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
-/// nl80211.h: commands …
+/// Commands of nl80211.h.
 const CMD_GET_INTERFACE: u8 = 5;
 const CMD_GET_STATION: u8 = 17;
 const CMD_SET_POWER_SAVE: u8 = 61;
 const CMD_GET_POWER_SAVE: u8 = 62;
 
-/// … attributes (`NL80211_ATTR_…`) …
+/// Attributes of nl80211.h (`NL80211_ATTR_…`).
 const ATTR_IFINDEX: u16 = 3;
 const ATTR_IFTYPE: u16 = 5;
 const ATTR_STA_INFO: u16 = 21;
@@ -48,12 +48,12 @@ const ATTR_WIPHY_FREQ: u16 = 38;
 const ATTR_PS_STATE: u16 = 93;
 const ATTR_CHANNEL_WIDTH: u16 = 159;
 
-/// … those within the facts of a station (`NL80211_STA_INFO_…`) …
+/// Attributes within the facts of a station (`NL80211_STA_INFO_…`).
 const STA_INFO_SIGNAL: u16 = 7;
 const STA_INFO_TX_BITRATE: u16 = 8;
 const STA_INFO_RX_BITRATE: u16 = 14;
 
-/// … and those within a rate (`NL80211_RATE_INFO_…`), both in units of 100 kbit/s.
+/// Attributes within a rate (`NL80211_RATE_INFO_…`); both bit rates are in units of 100 kbit/s.
 const RATE_INFO_BITRATE: u16 = 1;
 const RATE_INFO_MCS: u16 = 2;
 const RATE_INFO_BITRATE32: u16 = 5;
@@ -184,7 +184,7 @@ pub struct RadioInterface {
     pub(crate) width_mhz: Option<u32>,
 }
 
-/// By number (`NL80211_IFTYPE_…`), with the names of `iw`.
+/// Interface modes by number (`NL80211_IFTYPE_…`), with the names of `iw`.
 const INTERFACE_MODES: [&str; 13] = [
     "unspecified",
     "ad-hoc",
@@ -201,11 +201,11 @@ const INTERFACE_MODES: [&str; 13] = [
     "NAN",
 ];
 
-/// By number (`NL80211_CHAN_WIDTH_…`), in MHz.
+/// Channel widths by number (`NL80211_CHAN_WIDTH_…`), in MHz.
 const CHANNEL_WIDTHS_MHZ: [u32; 14] = [20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4, 8, 16, 320];
 
 impl RadioInterface {
-    /// From the reply to `Query::Interface`; `None` if it does not report the mode.
+    /// Parses the reply to `Query::Interface`; `None` if it does not report the mode.
     pub fn parse(body: &[u8]) -> Option<RadioInterface> {
         let number = |name| read_u32(find_attribute(body, name)?, 0);
         let mode = INTERFACE_MODES.get(number(ATTR_IFTYPE)? as usize).copied().unwrap_or("unknown");
@@ -227,7 +227,7 @@ pub struct RadioStation {
 }
 
 impl RadioStation {
-    /// From a message of the reply to `Query::Stations`; `None` if it does not describe a station.
+    /// Parses a message of the reply to `Query::Stations`; `None` if it does not describe a station.
     pub fn parse(body: &[u8]) -> Option<RadioStation> {
         let about = find_attribute(body, ATTR_STA_INFO)?;
         let signal =
@@ -253,15 +253,15 @@ pub(crate) struct RadioRate {
 /// The generation that introduced a frame's coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WifiGeneration {
-    /// Before 802.11n.
+    /// Rates before 802.11n.
     Legacy,
-    /// High throughput …
+    /// High throughput (802.11n).
     Ht,
-    /// … very high …
+    /// Very high throughput (802.11ac).
     Vht,
-    /// … high efficiency …
+    /// High efficiency (802.11ax).
     He,
-    /// … extremely high throughput.
+    /// Extremely high throughput (802.11be).
     Eht,
 }
 

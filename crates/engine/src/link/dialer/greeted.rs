@@ -149,7 +149,7 @@ impl<P: Party> Party for OpeningParty<P> {
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::Duration;

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use linkgauge_model::clock::Time;
 
-/// A longer wait of all messages is too long.
+/// Longest acceptable wait of all messages.
 pub(super) const TARGET: Duration = Duration::from_millis(5);
-/// Waits may be too long for this time: a burst.
+/// Time for which waits may be too long: a burst.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The state of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Codel {
-    /// Until then no message may wait too long.
+    /// Time until which messages may still wait too long.
     first_above_until: Option<Time>,
     is_dropping: bool,
     drop_next: Option<Time>,

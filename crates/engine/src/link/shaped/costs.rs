@@ -1,13 +1,13 @@
-//! What a message costs the nodes at both ends of a link: their processors, and the frames that the message takes.
+//! Cost of a message for the nodes at both ends of a link: their processors, and the frames that the message takes.
 //!
 //! A node handles one message after the other. A message occupies the node for its *interval*, so the interval limits
 //! the rate of messages; it arrives its *passage* after its start. Neither reads a clock.
 
 use std::time::Duration;
 
-/// Bytes of an Ethernet frame besides header and payload of the protocol: preamble, Ethernet header, check sequence, gap.
+/// Bytes of an Ethernet frame besides protocol header and payload: preamble, Ethernet header, check sequence, frame spacing.
 const ETHERNET_OVERHEAD_BYTES: u64 = 38;
-/// The shortest frame with them.
+/// The shortest frame, including these bytes.
 const MIN_ETHERNET_BYTES: u64 = 84;
 
 /// The frames of a message on Ethernet.
@@ -46,7 +46,7 @@ impl MessageFrames {
 /// The costs of a message. The default is none; times per byte are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct NodeCosts {
-    /// Every message needs this time before it arrives, whatever its size.
+    /// Time that every message needs before it arrives, whatever its size.
     pub message: Duration,
     /// The receiver needs this time for each frame of a message before the message arrives.
     pub frame: Duration,
@@ -58,13 +58,13 @@ pub struct NodeCosts {
     pub byte_ns: f64,
     /// Bytes beyond this size of a message take twice as long to copy, because they leave the cache.
     pub cache_bytes: f64,
-    /// This many messages share the cache when messages follow each other; zero counts as one.
+    /// Number of messages that share the cache when messages follow each other; zero counts as one.
     pub queue: f64,
     /// The sender is busy for this time with each message.
     pub busy_message: Duration,
     /// The sender is busy for this time with each frame, while the frames before it are on the line.
     pub busy_frame: Duration,
-    /// At least this time passes from one message to the next.
+    /// Minimum time from one message to the next.
     pub busy: Duration,
     /// The frames on the line; `None`: messages cross no line.
     pub frames: Option<MessageFrames>,

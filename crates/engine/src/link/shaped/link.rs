@@ -139,7 +139,7 @@ impl ShapedLink {
     ) -> ShapedLink {
         let mut caps = inner.caps().clone();
         caps.has_kernel_stamps = false;
-        // What arrives there is not due yet.
+        // Data that arrives there is not due yet.
         caps.descriptor = LinkDescriptor::None;
         let shape = path.lock().shape().clone();
         caps.is_reliable &=
@@ -306,7 +306,7 @@ impl Link for ShapedLink {
         }
     }
 
-    /// Each message leaves the path on its own.
+    /// Receives one message: each leaves the path on its own.
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         receive_single(self, into, within)
     }
@@ -324,9 +324,9 @@ impl Link for ShapedLink {
         Ok(Box::new(ShapedLink::with_in_flight(inner, &self.clock, &self.path, self.in_flight.clone())))
     }
 
-    /// Commands to the port pass without delay.
+    /// Reads no stamps. Commands to the port pass without delay.
     fn read_send_stamps(&mut self, _into: &mut SendStamps) {
-        // They would not include the delay of the shape.
+        // Stamps would not include the delay of the shape.
     }
 
     delegate_link!(self => self.inner; facts tune send send_batch finish_sending abort port_control);

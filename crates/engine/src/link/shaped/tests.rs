@@ -6,7 +6,7 @@ use super::link::MAX_LINK_IN_FLIGHT_BYTES;
 use super::*;
 use crate::link::party::{Party, Step};
 use crate::link::{Batch, Dialer, Fault, Link};
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use linkgauge_model::clock::Clock;
 
 const MS: u64 = 1_000_000;

@@ -10,12 +10,12 @@ use super::*;
 use crate::link::party::Step;
 use crate::link::redial::RedialedLink;
 use crate::link::{Batch, Dialer};
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use linkgauge_model::endpoint::Endpoint;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a party does next.
+/// Next action of a party.
 enum ScriptedAction {
     Tune(Tuning),
     /// Waits for input for this time.
@@ -32,7 +32,7 @@ enum ScriptedAction {
 
 use ScriptedAction::{Await, Close, Panic, Receive, Reopen, Send, Sleep, Tune};
 
-/// What the parties of a test did, in order.
+/// Log of the parties of a test, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 /// Performs its actions one after the other and writes down their outcomes.
@@ -423,7 +423,7 @@ fn another_thread_ends_the_wait() {
     bench.assert_log(&[]);
 }
 
-/// No event announces the state that they wait for.
+/// A state for which the members wait, and which no event announces.
 #[test]
 fn a_sweep_lets_members_look_at_a_state() {
     let mut bench = Bench::new();

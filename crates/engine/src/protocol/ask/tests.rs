@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::link::party::{Party, Step};
 use crate::link::{Batch, Fault};
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use crate::schedule::{self, CheckedPlan, RunContext};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::Plan;
@@ -22,30 +22,30 @@ fn option_errors_are_reported_before_opening_a_link() {
     let error = |options: &str| check_options(&format!("url = \"tcp://a:1\"\n{options}")).unwrap_err();
     insta::assert_snapshot!([
         "",
-        "protocol_options = { send = '' , until = 'x' }",
-        r"protocol_options = { send = 'A\q', until = 'x' }",
+        "protocol_options = { send = '' , reply-end = 'x' }",
+        r"protocol_options = { send = 'A\q', reply-end = 'x' }",
         "protocol_options = { send = 'A' }",
-        "protocol_options = { send = 'A', until = 'x', reply-bytes = 1 }",
+        "protocol_options = { send = 'A', reply-end = 'x', reply-bytes = 1 }",
         "protocol_options = { send = 'A', reply-bytes = 0 }",
         "protocol_options = { send = 'A', reply-bytes = 1048577 }",
         "protocol_options = { send = 'A', reply-length = '4,2' }",
         "protocol_options = { send = 'A', message = true }",
-        "protocol_options = { send = 'A', until = 'x', expect = 'hex:0' }",
-        "protocol_options = { send = 'A', until = 'x', shout = 'B' }",
-        "protocol_options = { send = 'A', until = 'x' }\nsize = 2",
-        "protocol_options = { send = 'A', until = 'x' }\ndirection = 'send'",
+        "protocol_options = { send = 'A', reply-end = 'x', reply-contains = 'hex:0' }",
+        "protocol_options = { send = 'A', reply-end = 'x', shout = 'B' }",
+        "protocol_options = { send = 'A', reply-end = 'x' }\nsize = 2",
+        "protocol_options = { send = 'A', reply-end = 'x' }\ndirection = 'send'",
     ].map(error).join("\n"), @r"
     protocol ask: no request: use --send 'AT\r'
     protocol ask: send is empty
     protocol ask: send has '\q', which is none of \r \n \t \0 \\ \xHH
-    protocol ask: the end of the reply is unknown: use until, reply-bytes or reply-length
-    protocol ask: the end of the reply is declared several times: use one of until, reply-bytes, reply-length and message
+    protocol ask: the end of the reply is unknown: use reply-end, reply-bytes or reply-length
+    protocol ask: the end of the reply is declared several times: use one of reply-end, reply-bytes, reply-length and message
     protocol ask: reply-bytes '0' is not a number of bytes: use 1 to 1048576
     protocol ask: reply-bytes '1048577' is not a number of bytes: use 1 to 1048576
     protocol ask: reply-length '4,2' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or little, add -1048576 to 1048576
-    protocol ask: a stream has no messages: use until, reply-bytes or reply-length
+    protocol ask: a stream has no messages: use reply-end, reply-bytes or reply-length
     protocol ask: expect needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A
-    the protocol ask has no option 'shout' (known: send, until, reply-bytes, reply-length, message, expect, reconnect-every)
+    the protocol ask has no option 'shout' (known: send, reply-end, reply-bytes, reply-length, message, expect, reconnect-every)
     protocol ask: the size is the request's (1 bytes), not 2: leave it out
     tcp://a:1: the protocol ask does not support the direction send: use loop
     ");
@@ -54,7 +54,7 @@ fn option_errors_are_reported_before_opening_a_link() {
 #[test]
 fn the_request_is_the_message() {
     let plan =
-        check_options("url = \"tcp://a:1\"\nprotocol_options = { send = 'AT\\r', until = 'OK\\r\\n' }")
+        check_options("url = \"tcp://a:1\"\nprotocol_options = { send = 'AT\\r', reply-end = 'OK\\r\\n' }")
             .unwrap();
     assert_eq!(plan.cases().map(|case| case.load.message_bytes).collect::<Vec<_>>(), [3]);
     assert!(check_options("url = \"udp://a:1\"\nsize = 1\nprotocol_options = { send = '?' }").is_ok());
@@ -136,7 +136,7 @@ fn measure(script: fn(u64) -> Vec<(Duration, Vec<u8>)>, url: &str, case: &str) -
     (run.cases.remove(0), dialer.now().since(Time(0)))
 }
 
-const AT_OPTIONS: &str = r"protocol_options = { send = 'AT\r', until = 'OK\r\n' }";
+const AT_OPTIONS: &str = r"protocol_options = { send = 'AT\r', reply-end = 'OK\r\n' }";
 
 fn counts(figures: &Figures) -> BTreeMap<&'static str, u64> {
     let all = [
@@ -214,7 +214,7 @@ fn a_late_reply_is_not_taken_for_the_next() {
 fn unsolicited_bytes_are_read_before_the_next_request() {
     // The line end comes 1 ms after the reply, while the schedule sleeps.
     let script = |_: u64| vec![chunk(3, b"OK"), chunk(4, b"\r\n")];
-    let options = "protocol_options = { send = 'AT\\r', reply-bytes = 2, expect = 'OK' }";
+    let options = "protocol_options = { send = 'AT\\r', reply-bytes = 2, reply-contains = 'OK' }";
     let (case, _) = measure(script, "mem://tail", &format!("count = 20\nrate = \"100/s\"\n{options}"));
     let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
@@ -225,7 +225,7 @@ fn unsolicited_bytes_are_read_before_the_next_request() {
 #[test]
 fn other_replies_than_expected_are_corrupt() {
     let script = |n: u64| vec![chunk(3, if n.is_multiple_of(2) { "OK\r\n" } else { "ERROR\r\n" })];
-    let options = r"protocol_options = { send = 'AT\r', until = '\r\n', expect = 'OK' }";
+    let options = r"protocol_options = { send = 'AT\r', reply-end = '\r\n', reply-contains = 'OK' }";
     let (case, _) = measure(script, "mem://error", &format!("count = 10\n{options}"));
     assert_eq!(
         counts(&case.figures),
@@ -271,7 +271,7 @@ fn a_device_that_never_becomes_silent_still_gets_requests() {
 #[test]
 fn messages_are_replies() {
     let script = |_: u64| vec![chunk(3, b"pong")];
-    let options = "protocol_options = { send = 'AT\\r', expect = 'pong' }";
+    let options = "protocol_options = { send = 'AT\\r', reply-contains = 'pong' }";
     let (case, _) = measure(script, "mem://messages?type=message", &format!("count = 10\n{options}"));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 10), ("received", 10)]));
     assert_eq!(case.figures.times.latency_ns.unwrap().max, 3_000_000);

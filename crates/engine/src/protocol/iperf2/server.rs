@@ -45,7 +45,7 @@ const NEEDS_TRUST: &str = "the client wants data at an address that is not prove
 
 pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let memory = MemoryBudget::new(facts.limits.memory_bytes);
-    let callbacks = Arc::new(Callbacks::new(memory.clone(), facts.registry));
+    let callbacks = Arc::new(Callbacks::new(memory.clone()));
     Arc::new(Iperf2Service { limits: facts.limits, trusts_senders: facts.trusts_senders, memory, callbacks })
 }
 

@@ -212,7 +212,7 @@ impl Iperf3Session {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
         let fault = |fault: Fault| setup_error(endpoint, fault);
-        let framing = context.dialer.registry.caps(endpoint).map_err(fault)?.framing;
+        let framing = context.dialer.transports.caps(endpoint).map_err(fault)?.framing;
         let beside = match framing {
             Framing::Stream => endpoint.clone(),
             Framing::Message => companion_stream(endpoint).map_err(fault)?,

@@ -14,7 +14,7 @@ use super::wire::{
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, keep_alive, send_all};
 use crate::protocol::unknown_server::{NoReply, describe_reply};
-use crate::protocol::{ConnectContext, ProtocolError};
+use crate::protocol::{ConnectContext, ProtocolError, Registry};
 use crate::workload::{Load, MovedBytes, ServerReport};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
@@ -99,6 +99,8 @@ pub(super) struct ControlConnection {
     pub(super) endpoint: Endpoint,
     /// Until the session is open, an interrupt ends the waits for replies.
     pub(super) dialer: Dialer,
+    /// Protocols that a server may speak instead.
+    registry: &'static Registry,
     last_request: u32,
     frames: FrameCodec,
     /// Input of a stream that is not parsed yet.
@@ -180,6 +182,7 @@ impl ControlConnection {
             link,
             endpoint: endpoint.clone(),
             dialer,
+            registry: context.registry,
             last_request: 0,
             frames: FrameCodec::default(),
             input: Vec::new(),
@@ -233,7 +236,7 @@ impl ControlConnection {
         };
         let what = match reply == hello.bytes() {
             true => "the server is an echo: try --protocol echo".to_owned(),
-            false => describe_reply(self.dialer.registry, &self.endpoint, &reply, ("not linkgauge", silence)),
+            false => describe_reply(self.registry, &self.endpoint, &reply, ("not linkgauge", silence)),
         };
         Err(ProtocolError::unexpected_reply(&self.endpoint, what))
     }

@@ -84,8 +84,8 @@ impl IdleRecords {
         &self.recovery_series
     }
 
-    /// What the load adds; `loaded` are the figures of the probe under load. The median is that of the repetitions, as in a
-    /// comparison: each fills the queue in its own way.
+    /// Latency that the load adds; `loaded` are the figures of the probe under load. The median is that of the repetitions, as in
+    /// a comparison: each fills the queue in its own way.
     pub(super) fn added(&self, loaded: Option<&Figures>, repetitions: &[PartResult]) -> Option<AddedLatency> {
         let added = AddedLatency::new(self.median_ns()?, loaded);
         let of_each: Option<Vec<f64>> =

@@ -27,7 +27,7 @@ const RATE: &str = "throughput_bps";
 const REVERSE_RATE: &str = "throughput_reverse_bps";
 const ADDED: &str = "added_p50_ns";
 
-/// Sets the intervals over the repetitions. Those within one repetition stay with it.
+/// Sets the intervals over the repetitions. Intervals within one repetition stay with it.
 pub(super) fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
     for (name, get) in REPEATED {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
@@ -41,20 +41,20 @@ pub(super) fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
 /// was 0.1 to 0.4 %.
 const LINK_LIMITED_DEVIATION: f64 = 0.003;
 
-/// The same where a host limits the rate: the CPUs on which connections and programs run differ. Over loopback on a quiet
-/// host it was 3 to 6 %.
+/// Standard deviation of the rates of two transfers where a host limits them: the CPUs on which connections and programs run
+/// differ. Over loopback on a quiet host it was 3 to 6 %.
 const HOST_LIMITED_DEVIATION: f64 = 0.05;
 
-/// From this share of the time on, the CPU of a program limits the rate.
+/// Share of the time from which on the CPU of a program limits the rate.
 const HOST_LIMITED_SHARE: f64 = 0.4;
 
 /// The normal deviate of 95 %.
 const NORMAL_DEVIATE: f64 = 1.96;
 
-/// The same of the latency that a load adds. Within a run it varies far more than this.
+/// Standard deviation of the latency that a load adds, as a share. Within a run it varies far more than this.
 const ADDED_LATENCY_DEVIATION: f64 = 0.05;
 
-/// The same of a percentile of round trips: that of a host, which a link hardly ever exceeds.
+/// Standard deviation of a percentile of round trips, as a share: that of a host, which a link hardly ever exceeds.
 const ROUND_TRIP_DEVIATION: f64 = HOST_LIMITED_DEVIATION;
 
 /// The intervals of the percentiles of round trips that were measured once: those within the run, widened by what runs differ.
@@ -73,18 +73,18 @@ pub(super) fn set_round_trip_intervals(figures: &mut Figures) {
     }
 }
 
-/// What is known of a single transfer beside its figures.
+/// Series of a single transfer, beside its figures.
 #[derive(Default)]
 pub(super) struct TransferSeries {
     /// Bytes that arrived in equal times, in the direction of `throughput_bps`.
     pub(super) forward: Vec<f64>,
-    /// The same for `throughput_reverse_bps`.
+    /// Bytes that arrived in equal times, in the direction of `throughput_reverse_bps`.
     pub(super) reverse: Vec<f64>,
     /// Mean round trips of the probe in equal times of the load, in ns.
     pub(super) loaded_ns: Vec<f64>,
     /// Share of the time in which the CPUs of one side were busy with the transfer, or its threads waited for one.
     pub busy_share: f64,
-    /// Nothing can be lost.
+    /// Whether the link is a reliable stream, which loses nothing.
     pub(super) is_reliable_stream: bool,
 }
 

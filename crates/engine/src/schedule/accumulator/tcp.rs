@@ -17,11 +17,11 @@ pub(super) fn tcp_figures(case: &CaseResult) -> Option<TcpFigures> {
     of_sender(sender, throughput_bps, is_one_connection.then_some(OneConnection))
 }
 
-/// The rate of delivery is that of bursts of acknowledgements, not of the path, where it exceeds the throughput by more: behind a
-/// relay, or on loopback.
+/// Largest ratio of the delivery rate to the throughput at which the delivery rate is that of the path: above it, behind a relay
+/// or on loopback, it is that of bursts of acknowledgements.
 const MAX_ESTIMATE_RATIO: f64 = 2.0;
 
-/// The case has one connection at a time.
+/// Proof that the case has one connection at a time.
 #[derive(Clone, Copy)]
 struct OneConnection;
 

@@ -12,7 +12,7 @@ use super::{BluetoothAddress, BluetoothProtocol, adapter_address, list_adapters,
 use crate::link::Facts;
 use linkgauge_system::{self as system, Blocking};
 
-/// A controller replies within milliseconds.
+/// Timeout for a controller, which replies within milliseconds.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A link type and flags of a link, from the kernel's hci.h.
@@ -46,7 +46,7 @@ fn open_controller(number: u16) -> Option<Socket> {
     Some(socket)
 }
 
-/// Read RSSI (Core, volume 4, part E, 7.5.4).
+/// Opcode of the command Read RSSI (Core, volume 4, part E, 7.5.4).
 const OPCODE_READ_RSSI: u16 = 0x1405;
 
 /// The parameters of that command: the handle of the connection.

@@ -54,13 +54,13 @@ pub(crate) trait CarrierControl: Send + Sync {
 
     fn facts(&self, facts: &mut Facts);
 
-    /// The kernel stamps the messages of this endpoint from now on, where the connection supports it.
+    /// Makes the kernel stamp the messages of this endpoint from now on, where the connection supports it.
     fn start_stamps(&self, _address: u32) {}
 
     /// Moves the kernel's stamps of the endpoint's sent messages to `into`. They have the numbers of the messages.
     fn read_send_stamps(&self, _address: u32, _into: &mut SendStamps) {}
 
-    /// The endpoint needs no more stamps.
+    /// Ends the stamps of the endpoint.
     fn stop_stamps(&self, _address: u32) {}
 
     /// Whether the other node has closed the connection, even if the close has not been read yet.
@@ -68,10 +68,10 @@ pub(crate) trait CarrierControl: Send + Sync {
         false
     }
 
-    /// The connection has no more users: waits until the last output is through, at most until `until`.
+    /// Closes the connection, which has no more users: waits until the last output is sent, at most until `until`.
     fn close(&self, until: Time);
 
-    /// The connection has failed.
+    /// Aborts the connection, which has failed.
     fn abort(&self);
 }
 

@@ -16,7 +16,7 @@ use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream};
 use crate::link::{Fault, OpenContext};
 use linkgauge_model::clock::Time;
 
-/// A real node looks at our call after at most 10 s, and needs some time for the rest.
+/// Timeout for connecting: a real node looks at our call after at most 10 s, and needs some time for the rest.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Delay before another call to a node that accepted the connection and closed it. Real nodes do so while
@@ -32,7 +32,7 @@ const LISTEN_BACKLOG: i32 = 4;
 /// The nodes that this process has called, each once.
 static NODE_SLOTS: Mutex<Vec<(String, NodeSlot)>> = Mutex::new(Vec::new());
 
-/// Locked during the call; dangling once the connection has no more users.
+/// Slot of a node. It is locked during the call, and dangling once the connection has no more users.
 type NodeSlot = Arc<Mutex<Weak<NodeConnection>>>;
 
 fn node_slot(key: &str) -> NodeSlot {

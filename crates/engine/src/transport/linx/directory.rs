@@ -17,7 +17,7 @@ pub(crate) struct ServedName {
     pub name: String,
     /// The endpoints made for clients have this name and a number.
     pub(crate) name_prefix: String,
-    /// Each signal with this prefix gets a new endpoint. Without it each client has one endpoint.
+    /// Prefix of the signals that each get a new endpoint. Without it each client has one endpoint.
     pub(crate) opening_prefix: Option<&'static [u8]>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct ServedName {
 #[derive(Debug)]
 enum AddressRoute {
     Mailbox(Arc<Mailbox>),
-    /// The served name: each sender gets a mailbox of its own.
+    /// The served name: each sender gets a separate mailbox.
     ServedName,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct EndpointDirectory {
     served_name: Option<ServedName>,
     /// Number of endpoints made for clients so far.
     client_count: u32,
-    /// Keyed by our address.
+    /// Routes by our address.
     routes: HashMap<u32, AddressRoute>,
-    /// Clients of the service, keyed by their address; `None` once the conversation has ended on our side.
+    /// Clients of the service by their address; `None` once the conversation has ended on our side.
     clients: HashMap<u32, Option<Arc<Mailbox>>>,
     /// Messages to send to the remote node.
     pub(crate) outbox: Vec<RlnhMessage>,

@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::link::Fault;
 use linkgauge_system::{AsHandle, BorrowedHandle, WakeEvent};
 
-/// Costs no system call while no thread waits for it, and one each for the first ring and for silencing it.
+/// A doorbell costs no system call while no thread waits for it, and one each for the first ring and for silencing it.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     event: WakeEvent,
-    /// A thread waits for the descriptor.
+    /// Whether a thread waits for the descriptor.
     is_watched: AtomicBool,
-    /// The descriptor is readable.
+    /// Whether the descriptor is readable.
     is_rung: AtomicBool,
-    /// The descriptor is not writable.
+    /// Whether the descriptor is not writable.
     is_full: AtomicBool,
 }
 
 impl Doorbell {
-    /// No thread waits for it yet.
+    /// Makes a doorbell for which no thread waits yet.
     pub fn new() -> Result<Doorbell, Fault> {
         let event = WakeEvent::new().map_err(Fault::system("make an event descriptor"))?;
         let off = || AtomicBool::new(false);
         Ok(Doorbell { event, is_watched: off(), is_rung: off(), is_full: off() })
     }
 
-    /// From now on it rings. Returns whether it did not before.
+    /// Makes it ring from now on. Returns whether it did not ring before.
     pub(crate) fn start_watching(&self) -> bool {
         !self.is_watched.swap(true, SeqCst)
     }
@@ -48,7 +48,7 @@ impl Doorbell {
         }
     }
 
-    /// Makes the descriptor unreadable. What happens afterwards rings again, so look for work after this call.
+    /// Makes the descriptor unreadable. Later events ring again, so look for work after this call.
     pub(crate) fn silence(&self) {
         if self.is_rung.load(SeqCst) {
             self.event.reset();

@@ -28,7 +28,7 @@ pub(crate) struct EndpointStamps {
 #[derive(Debug)]
 struct StampedEndpoint {
     address: u32,
-    /// The number of its next message.
+    /// The number of the endpoint's next message.
     next_message: u32,
     /// Stamps that the owner of the endpoint has not read yet.
     stamps: SendStamps,
@@ -150,7 +150,7 @@ mod tests {
         let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
         let mut stamps = EndpointStamps::enable(&socket, &Clock::System).unwrap();
         stamps.add_endpoint(5, 0);
-        // Its first message had waited when it was tuned.
+        // The first message of the endpoint had waited when the endpoint was tuned.
         stamps.add_endpoint(9, 1);
         stamps.add_endpoint(9, 0);
         let numbers = |stamps: &mut EndpointStamps, address| {

@@ -69,7 +69,7 @@ struct EthernetControl {
     clock: Clock,
     work: Mutex<EthernetWork>,
     has_outbox: AtomicBool,
-    /// Frames wait for the device.
+    /// Whether frames wait for the device.
     is_device_blocked: AtomicBool,
     /// Wakes the receiving side when another thread has received something for it.
     wake: Doorbell,
@@ -80,10 +80,10 @@ struct EthernetWork {
     receive_buffer: Vec<u8>,
     /// Short messages that go before all others.
     outbox: VecDeque<(u32, u32, Vec<u8>)>,
-    /// The connection has come up, but this has not been reported yet.
+    /// Whether the connection has come up, but this has not been reported yet.
     is_newly_up: bool,
     disconnect_reason: Option<DisconnectReason>,
-    /// Only while endpoints are measured with stamps.
+    /// Stamps, present only while endpoints are measured with stamps.
     stamps: Option<Box<EndpointStamps>>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn make_carrier(
     side: ConnectionRole,
     clock: &Clock,
 ) -> Result<Carrier, Fault> {
-    // Those of an earlier connection on this socket. Once that has ended it leaves the socket alone.
+    // Stops the stamps of an earlier connection on this socket. Once that connection has ended it leaves the socket alone.
     stop_stamps(socket);
     let wake = Doorbell::new()?;
     wake.start_watching();
@@ -237,7 +237,7 @@ impl EthernetControl {
         self.read_stamps_that_woke(&watched[0]);
     }
 
-    /// As [`EthernetControl::wait_ready`], and for frames that another thread received for us.
+    /// Waits like [`EthernetControl::wait_ready`], and for frames that another thread received for us.
     fn wait_ready_or_woken(&self, within: Duration) {
         let mut watched = [self.watch_socket(), watch(&self.wake, PollFlags::IN)];
         poll_within(&mut watched, within);

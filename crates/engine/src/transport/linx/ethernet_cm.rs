@@ -21,7 +21,7 @@ pub(crate) fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
     u32::try_from(rest).map_or(u32::MAX, |rest| rest.saturating_add(1))
 }
 
-/// Since LINX 2.0.1.
+/// Type of Ethernet frames of LINX, since LINX 2.0.1.
 pub(crate) const ETHERTYPE: u16 = 0x8911;
 
 /// Largest frame: a 14-bit field.
@@ -73,9 +73,9 @@ pub(crate) enum FrameBody<'a> {
     },
     /// A message or its beginning.
     Data {
-        /// The message may overtake others (LINX attribute "out of band").
+        /// Whether the message may overtake others (LINX attribute "out of band").
         out_of_band: bool,
-        /// Fragments follow.
+        /// Whether fragments follow.
         more: bool,
         /// Joins the fragments of a message; [`UNFRAGMENTED_TAG`] if there are none.
         tag: u16,
@@ -88,7 +88,7 @@ pub(crate) enum FrameBody<'a> {
     },
     /// A further part of a message.
     Fragment {
-        /// More fragments follow.
+        /// Whether more fragments follow.
         more: bool,
         /// The tag of the message.
         tag: u16,
@@ -106,7 +106,7 @@ pub(crate) enum EthernetFrame<'a> {
     Ack {
         /// The ID that the receiver requested in the handshake.
         id: u8,
-        /// The sender requests an acknowledgement.
+        /// Whether the sender requests an acknowledgement.
         request: AckRequest,
         /// The next expected sequence number, 0 to 4095.
         ack: u16,
@@ -194,7 +194,7 @@ fn main_word(next: u32, id: u8, size: usize) -> [u8; 4] {
 /// Whether a frame requests an acknowledgement, as the bit of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRequest {
-    /// Requests none.
+    /// The sender requests no acknowledgement.
     None = 0,
     /// The receiver acknowledges at once.
     Wanted = 1,
@@ -228,7 +228,7 @@ pub fn encode_nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
 pub struct DataHeader {
     /// The connection ID of the receiver.
     pub id: u8,
-    /// Further frames of the message follow.
+    /// Whether further frames of the message follow.
     pub has_more: bool,
     /// Joins the fragments of a message; [`UNFRAGMENTED_TAG`] if there are none.
     pub tag: u16,

@@ -16,7 +16,7 @@ use linkgauge_model::plan::WaitMode;
 
 pub(crate) struct NodeLink {
     handle: Arc<EndpointHandle>,
-    /// For a thread that waits for many links.
+    /// Doorbell for a thread that waits for many links.
     doorbell: Arc<Doorbell>,
     caps: Caps,
     wait: WaitMode,
@@ -175,7 +175,7 @@ impl Link for NodeLink {
         self.handle.connection.read_send_stamps(self.handle.mailbox.own_address, into);
     }
 
-    /// From now on the doorbell rings, until a receive waits by itself.
+    /// Descriptor of the doorbell, which rings from now on, until a receive waits by itself.
     fn descriptor(&self) -> Option<BorrowedHandle<'_>> {
         self.handle.connection.start_watching(&self.handle.mailbox, &self.doorbell);
         Some(self.doorbell.as_handle())

@@ -47,7 +47,7 @@ enum NodeAcceptor {
         socket: Socket,
         read_facts: ReadFacts,
     },
-    /// One node, which may call at any time.
+    /// Acceptor of one node, which may call at any time.
     Ethernet {
         socket: Socket,
         device: system::NetworkDevice,

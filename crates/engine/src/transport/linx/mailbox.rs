@@ -23,12 +23,12 @@ const MAX_INBOX_BYTES: usize = 1 << 20;
 /// Number of reads that serve only other endpoints before the owner leaves reading to their owners.
 const MAX_READS_FOR_OTHERS: u32 = 8;
 
-/// How the bytes of a link become signals.
+/// Format in which the bytes of a link become signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalFormat {
-    /// With a linkgauge signal number in front.
+    /// Bytes with a linkgauge signal number in front.
     Numbered,
-    /// Unchanged: they begin with a signal number of their own.
+    /// Unchanged bytes, which begin with the sender's signal number.
     Raw,
 }
 
@@ -37,17 +37,17 @@ pub(crate) enum SignalFormat {
 pub(crate) struct Mailbox {
     /// Address of the local endpoint.
     pub(crate) own_address: u32,
-    /// How the bytes of the link become signals.
+    /// Format in which the bytes of the link become signals.
     pub(crate) signal_format: SignalFormat,
-    /// Accepts messages only from its partner. Otherwise the latest sender becomes the partner.
+    /// Whether it accepts messages only from its partner. Otherwise the latest sender becomes the partner.
     is_partner_fixed: bool,
     partner: AtomicU32,
     inbox: Mutex<ReceivedSignals>,
     /// Messages in the inbox.
     message_count: AtomicUsize,
-    /// The partner sends no more.
+    /// Whether the partner sends no more.
     is_partner_finished: AtomicBool,
-    /// The partner has ended.
+    /// Whether the partner has ended.
     is_partner_gone: AtomicBool,
     /// Reads by the owner since its last own message that served only other endpoints.
     reads_for_others: AtomicU32,
@@ -85,7 +85,7 @@ impl Mailbox {
         }
     }
 
-    /// The same mailbox, which accepts messages only from its partner.
+    /// Makes the mailbox accept messages only from its partner.
     pub(crate) fn with_fixed_partner(self) -> Mailbox {
         Mailbox { is_partner_fixed: true, ..self }
     }
@@ -100,17 +100,17 @@ impl Mailbox {
         self.message_count.load(SeqCst) > 0
     }
 
-    /// No further messages will arrive.
+    /// Whether no further messages will arrive.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_partner_finished.load(SeqCst) || self.is_partner_gone.load(SeqCst)
     }
 
-    /// Sent messages no longer reach the partner.
+    /// Whether sent messages no longer reach the partner.
     pub(crate) fn is_partner_gone(&self) -> bool {
         self.is_partner_gone.load(Relaxed)
     }
 
-    /// The partner has ended: no further messages will arrive.
+    /// Records that the partner has ended: no further messages will arrive.
     pub(crate) fn set_partner_gone(&self) {
         self.is_partner_gone.store(true, SeqCst);
         self.ring();
@@ -128,7 +128,7 @@ impl Mailbox {
         self.has_doorbells.store(!doorbells.is_empty(), SeqCst);
     }
 
-    /// Something happened that the owner may wait for. Returns whether it waits for a doorbell.
+    /// Reports an event that the owner may wait for. Returns whether the owner waits for a doorbell.
     #[inline]
     pub(crate) fn ring(&self) -> bool {
         let has_doorbells = self.has_doorbells.load(SeqCst);
@@ -138,18 +138,18 @@ impl Mailbox {
         has_doorbells
     }
 
-    /// The connection takes output again.
+    /// Lets the doorbells show that the connection takes output again.
     pub(crate) fn accept_output(&self) {
         lock(&self.doorbells).iter().for_each(|doorbell| doorbell.accept_output());
     }
 
-    /// The owner sent or received a message.
+    /// Notes that the owner sent or received a message.
     #[inline]
     pub(crate) fn note_activity(&self) {
         self.reads_for_others.store(0, Relaxed);
     }
 
-    /// The owner's read served only others. Returns whether it should now leave reading to them.
+    /// Counts a read of the owner that served only others. Returns whether the owner should now leave reading to them.
     pub(crate) fn count_read_for_others(&self) -> bool {
         self.reads_for_others.fetch_add(1, Relaxed);
         self.leaves_reading_to_others()

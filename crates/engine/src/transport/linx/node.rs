@@ -25,7 +25,7 @@ enum NodeHandshake {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OwnEndpoint {
     Published(Vec<u8>),
-    /// Unpublished, but the remote node has not acknowledged it yet.
+    /// Unpublished endpoint that the remote node has not acknowledged yet.
     Leaving,
 }
 
@@ -48,7 +48,7 @@ pub enum NodeEvent {
 #[derive(Debug)]
 pub struct Node {
     handshake: NodeHandshake,
-    /// Indexed from address 1.
+    /// Our endpoints, by address from 1 on.
     own_endpoints: Vec<Option<OwnEndpoint>>,
     remote_names: HashMap<u32, Vec<u8>>,
     requested_names: Vec<Vec<u8>>,

@@ -66,19 +66,19 @@ pub(crate) struct NodeConnectionCore {
     directory: Mutex<EndpointDirectory>,
     arrival_handler: Option<Box<ArrivalHandler>>,
     weak_self: OnceLock<Weak<NodeConnection>>,
-    /// A thread is reading.
+    /// Whether a thread is reading.
     has_reader: AtomicBool,
     /// The local address whose mailbox is full; 0: none.
     full_mailbox: AtomicU32,
     /// Number of the keeper's round, and of the round with the last read.
     keeper_round: AtomicU32,
     last_read_round: AtomicU32,
-    /// A thread other than the keeper has read since the keeper last looked.
+    /// Whether a thread other than the keeper has read since the keeper last looked.
     was_read: AtomicBool,
     /// Links whose owners wait for a doorbell, and whether one of them got a message in this round of the keeper.
     watched_links: AtomicUsize,
     has_rung: AtomicBool,
-    /// A full socket has left output that no thread waits to send.
+    /// Whether a full socket has left output that no thread waits to send.
     has_unsent: AtomicBool,
     /// Ends the rest of the keeper; it rings as well when no thread reads any more, if the keeper waits for that.
     keeper_bell: Doorbell,
@@ -98,11 +98,11 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Outcome of an attempt to read.
 enum ReadOutcome {
-    /// Nothing arrived in the time allowed.
+    /// The reader got nothing in the time allowed.
     NothingCame,
     /// The state has changed: try again.
     Retry,
-    /// Another thread should read.
+    /// The thread should leave reading to another one.
     LeaveToOther,
 }
 
@@ -172,7 +172,7 @@ impl Drop for NodeConnection {
 }
 
 impl NodeConnectionCore {
-    /// The connection has no more users: sends the last messages and closes it, at `until` at the latest.
+    /// Closes the connection, which has no more users, after the last messages are sent, at `until` at the latest.
     pub(crate) fn close_until(&self, until: Time) {
         if self.disconnect_reason.set(DisconnectReason::Closed).is_err() {
             return;
@@ -210,7 +210,7 @@ impl NodeConnectionCore {
         self.fault().unwrap_or(Fault::Closed)
     }
 
-    /// A failed operation of the socket ends the connection; a timeout does not.
+    /// Ends the connection after a failed operation of the socket, but not after a timeout.
     fn handle_fault(&self, fault: Fault) -> Fault {
         match fault {
             Fault::TimedOut => Fault::TimedOut,
@@ -219,7 +219,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// Something arrived: wakes threads that wait for another reader.
+    /// Wakes threads that wait for another reader: something arrived.
     fn notify_waiters(&self) {
         fence(SeqCst);
         if self.waiters.load(SeqCst) > 0 {
@@ -229,7 +229,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// No thread is reading: wakes those that could.
+    /// Wakes the threads that could read: no thread is reading.
     fn wake_readers(&self) {
         fence(SeqCst);
         if self.ready_readers.load(SeqCst) > 0 {
@@ -338,7 +338,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// The mailbox is no longer full: reading can continue.
+    /// Lets reading continue, if the mailbox was full and has room again.
     fn resume_reading(&self, mailbox: &Mailbox) {
         if self.full_mailbox.load(SeqCst) == mailbox.own_address && mailbox.has_room() {
             self.full_mailbox.store(0, SeqCst);
@@ -607,12 +607,12 @@ impl NodeConnectionCore {
         }
     }
 
-    /// The kernel stamps the messages of a local endpoint from now on, where the connection supports it.
+    /// Makes the kernel stamp the messages of a local endpoint from now on, where the connection supports it.
     pub(crate) fn start_stamps(&self, own: u32) {
         self.control.start_stamps(own);
     }
 
-    /// Moves the stamps of its sent messages to `into`.
+    /// Moves the stamps of the endpoint's sent messages to `into`.
     pub(crate) fn read_send_stamps(&self, own: u32, into: &mut SendStamps) {
         self.control.read_send_stamps(own, into);
     }

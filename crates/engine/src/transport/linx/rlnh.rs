@@ -6,7 +6,7 @@
 /// The protocol version.
 pub(crate) const VERSION: u32 = 2;
 
-/// Longer names do not occur.
+/// Maximum length of a name, in bytes: longer names do not occur.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;
 
 /// One message. Addresses belong to the sender's own endpoints, unless stated otherwise.
@@ -57,7 +57,7 @@ pub enum RlnhMessage {
     Unknown(u8),
 }
 
-/// Malformed: too short, or a name without terminator.
+/// Error of a malformed message: it is too short, or a name has no terminator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedMessage;
 

@@ -145,13 +145,13 @@ pub enum ControlOutcome {
 pub struct TcpConnection {
     is_up: bool,
     role: ConnectionRole,
-    /// Data arrived since the last check.
+    /// Whether data arrived since the last check.
     has_traffic: bool,
     next_check: Time,
 }
 
 impl TcpConnection {
-    /// The stream is open; the side that opened it sends first.
+    /// Makes the connection of an open stream; the side that opened it sends first.
     pub fn new(side: ConnectionRole, now: Time, out: &mut Vec<u8>) -> TcpConnection {
         // A real node looks at our call only after 2 to 10 s, so the caller limits that time.
         let check = match side {
@@ -169,7 +169,7 @@ impl TcpConnection {
         self.is_up
     }
 
-    /// A data frame arrived.
+    /// Handles the arrival of a data frame.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl TcpConnection {
         }
     }
 
-    /// A control frame arrived.
+    /// Handles the arrival of a control frame.
     ///
     /// # Errors
     ///

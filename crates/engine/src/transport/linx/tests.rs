@@ -113,7 +113,7 @@ fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
     ");
 }
 
-/// One side of a capture is given to our node: it replies like the other real node.
+/// Our node gets one side of a capture: it replies like the other real node.
 #[test]
 fn our_node_replies_to_a_captured_one_as_a_real_one_did() {
     for (side, replayed) in

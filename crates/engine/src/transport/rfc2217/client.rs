@@ -18,7 +18,7 @@ pub(crate) const SETTING_COMMANDS: [(u8, &str); 5] = [
 /// Maximum number of stored characters of a signature.
 const MAX_SIGNATURE_CHARS: usize = 100;
 
-/// Which settings a client requests.
+/// Scope of the settings that a client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettingsScope {
     All,
@@ -30,16 +30,16 @@ pub(crate) enum SettingsScope {
 #[derive(Debug, Default)]
 pub(crate) struct ServerState {
     negotiation: OptionNegotiation,
-    /// Bit n: the server has replied to command n.
+    /// Replies of the server: bit n is set if it has replied to command n.
     replied_commands: u16,
-    /// The received data contained Telnet commands.
+    /// Whether the received data contained Telnet commands.
     pub(crate) is_telnet: bool,
-    /// The server sends client messages: it echoes.
+    /// Whether the server sends client messages: it echoes.
     pub(crate) is_echo: bool,
     /// The effective settings, as far as the server has replied.
     pub(crate) settings: SerialSettings,
     pub(crate) modem_lines: Option<ModemLines>,
-    /// Lower bounds.
+    /// Lower bounds of the errors of the line.
     pub(crate) uart_errors: UartErrors,
     pub(crate) signature: Option<String>,
 }

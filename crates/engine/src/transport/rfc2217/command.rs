@@ -21,9 +21,9 @@ pub(crate) mod code {
     pub(crate) const STOP: u8 = 4;
     /// Flow control, outputs and break.
     pub(crate) const CONTROL: u8 = 5;
-    /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
+    /// State of the line. Only servers send it, with [`super::REPLY_OFFSET`]; some clients use it as a request.
     pub(crate) const LINE_STATE: u8 = 6;
-    /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
+    /// State of the modem inputs. Only servers send it, with [`super::REPLY_OFFSET`]; some clients use it as a request.
     pub(crate) const MODEM_STATE: u8 = 7;
     /// The sender has no room: send no more data.
     pub(crate) const SUSPEND: u8 = 8;
@@ -37,7 +37,7 @@ pub(crate) mod code {
     pub(crate) const PURGE: u8 = 12;
 }
 
-/// Added to the code of a command in the server's reply.
+/// Offset that is added to the code of a command in the server's reply.
 pub(crate) const REPLY_OFFSET: u8 = 100;
 
 /// Values of [`code::CONTROL`] other than flow controls and signals.

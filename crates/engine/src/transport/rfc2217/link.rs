@@ -29,10 +29,10 @@ pub(crate) struct PortLinkState {
     requested: SerialSettings,
     /// Timeout for a reply.
     reply_timeout: Duration,
-    /// Held while bytes are sent, so that nothing is inserted between the two bytes of an FF or into a
-    /// command. Contains the buffer for data with doubled FF.
+    /// Lock that is held while bytes are sent, so that nothing is inserted between the two bytes of an FF or into a command.
+    /// Contains the buffer for data with doubled FF.
     writer: Mutex<Vec<u8>>,
-    /// Sent before anything else: commands, replies, the second half of an FF.
+    /// Output that is sent before anything else: commands, replies, the second half of an FF.
     pending_output: Mutex<Vec<u8>>,
     has_pending_output: AtomicBool,
     reader: Mutex<PortReader>,
@@ -122,7 +122,7 @@ impl PortLinkState {
         }
     }
 
-    /// The same for the handle that is sending.
+    /// Sends pending output in the handle that is sending.
     fn flush_pending_locked(&self, socket: &mut SocketLink) -> Result<(), Fault> {
         let mut pending = lock(&self.pending_output);
         if !pending.is_empty() {
@@ -201,7 +201,7 @@ impl PortLinkState {
         }
     }
 
-    /// One socket operation: delivers data, handles commands and replies to them.
+    /// Performs one socket operation: delivers data, handles commands and replies to them.
     fn receive_events(
         &self,
         socket: &mut SocketLink,
@@ -272,8 +272,8 @@ impl PortLinkState {
     }
 }
 
-/// How many of these bytes are covered by the first `sent` bytes of their escaped form, and whether only one
-/// half of a final FF was sent.
+/// Number of these bytes that the first `sent` bytes of their escaped form cover, and whether only one half of a final FF was
+/// sent.
 fn unescaped_length(bytes: &[u8], sent: usize) -> (usize, bool) {
     let mut escaped = 0;
     for (index, &byte) in bytes.iter().enumerate() {

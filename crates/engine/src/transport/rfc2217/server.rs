@@ -24,7 +24,7 @@ pub struct PortServer {
 struct PortSession {
     negotiation: OptionNegotiation,
     signature: String,
-    /// As reported to the client: the requested rate, if the effective one is close enough.
+    /// Settings as reported to the client: the requested rate, if the effective one is close enough.
     settings: SerialSettings,
     dtr: bool,
     rts: bool,
@@ -40,8 +40,8 @@ struct PortSession {
     is_after_cr: bool,
 }
 
-/// Reported for a port without inputs: the state of a three-wire cable with bridged inputs, so that a client
-/// that waits for a ready device continues.
+/// Modem lines reported for a port without inputs: the state of a three-wire cable with bridged inputs, so that a client that
+/// waits for a ready device continues.
 const DEFAULT_MODEM_LINES: ModemLines = ModemLines { cts: true, dsr: true, ri: false, cd: true };
 
 /// A Telnet terminal appends NUL to a lone CR.

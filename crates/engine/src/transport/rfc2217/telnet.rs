@@ -196,10 +196,10 @@ pub(crate) fn write_subnegotiation(option: u8, code: u8, value: &[u8], out: &mut
 pub(crate) enum OptionAgreement {
     #[default]
     No,
-    /// Offered or requested; no reply yet.
+    /// The option is offered or requested; no reply yet.
     Pending,
     Yes,
-    /// Offered or requested, and refused.
+    /// The option was offered or requested, and refused.
     Refused,
 }
 

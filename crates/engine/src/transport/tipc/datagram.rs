@@ -126,7 +126,7 @@ fn local_port(socket: &Socket) -> Result<TipcPort, Fault> {
         .ok_or_else(|| Fault::Internal("the kernel gave a socket no address".to_owned()))
 }
 
-/// How clients of a name get sockets of their own.
+/// Address family TIPC: the way in which clients of a name get separate sockets.
 struct TipcFamily {
     options: Options,
     clock: Clock,

@@ -13,7 +13,7 @@ use linkgauge_system::{self as system, Blocking, Errno};
 /// Address of the server (`TIPC_TOP_SRV` of linux/tipc.h).
 const TOPOLOGY_SERVICE: ServiceName = ServiceName { service_type: 1, instance: 1 };
 
-/// One event for each socket that binds a name (`TIPC_SUB_PORTS`).
+/// Flag for one event for each socket that binds a name (`TIPC_SUB_PORTS`).
 const TIPC_SUB_PORTS: u32 = 1;
 
 const TIPC_PUBLISHED: u32 = 1;

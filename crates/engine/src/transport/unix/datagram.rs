@@ -39,19 +39,19 @@ use linkgauge_system::{self as system, Blocking, Errno};
 /// Prefix of the abstract names of linkgauge sockets.
 const ABSTRACT_NAME_PREFIX: &[u8] = b"linkgauge.";
 
-/// Much longer than a running listener needs to announce a link, and still short if no announcement comes.
+/// Timeout for an announcement: much longer than a running listener needs for it, and still short if none comes.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// How long the listener waits for room at the target of a forwarded datagram before it drops it.
+/// Time for which the listener waits for room at the target of a forwarded datagram before it drops it.
 const FORWARD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// State of the other end, shared by the handles of a link.
 struct SocketPairing {
     /// Destination until the sockets are connected.
     destination: SockAddr,
-    /// The socket is connected: it receives from the destination only.
+    /// Whether the socket is connected: it receives from the destination only.
     is_connected: AtomicBool,
-    /// A datagram has arrived, so sending is no longer delayed.
+    /// Whether a datagram has arrived, so that sending is no longer delayed.
     has_received: AtomicBool,
     role: SocketRole,
 }
@@ -69,12 +69,12 @@ struct UnixDatagramLink {
     inner: DatagramLink,
     pairing: Arc<SocketPairing>,
     clock: Clock,
-    /// This handle has received its first message, so no announcement can follow.
+    /// Whether this handle has received its first message, so that no announcement can follow.
     has_first_message: bool,
     has_sent: bool,
 }
 
-/// A socket with an abstract name of its own.
+/// A socket with a separate abstract name.
 fn bind_abstract(options: &Options) -> Result<(Socket, SockAddr), Fault> {
     let socket = options.open_socket()?;
     let name = format!("\0{}{:016x}", String::from_utf8_lossy(ABSTRACT_NAME_PREFIX), fastrand::u64(..));
@@ -261,7 +261,7 @@ impl Link for UnixDatagramLink {
     plain_link!(reopen read_send_stamps port_control);
 }
 
-/// How clients of the path get sockets of their own.
+/// Address family of Unix datagrams: the way in which clients of the path get separate sockets.
 struct UnixFamily {
     /// Address of the listening socket.
     address: SockAddr,
@@ -337,7 +337,7 @@ impl DatagramFamily for UnixFamily {
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::protocol::Registry;
     use std::os::unix::net::UnixDatagram;
 
     use super::*;

@@ -8,7 +8,7 @@ use super::sender_limits::MIN_QUIET_TIME;
 use super::*;
 use crate::link::party::{Party, PartyCost, Step};
 use crate::link::{Fault, own_socket};
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::StopCondition;

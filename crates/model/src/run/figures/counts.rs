@@ -16,8 +16,8 @@ pub struct MessageCounts {
     pub received: u64,
     /// Messages sent that were not received in time.
     pub lost: u64,
-    /// Only the received messages are known, as an imported file may lack the others; or only the sent ones, as the receiver did
-    /// not report. What is unknown is 0 here and absent in documents.
+    /// Whether only the received messages are known, as an imported file may lack the others; or only the sent ones, as the
+    /// receiver did not report. Unknown counts are 0 here and absent in documents.
     pub losses_unknown: bool,
     /// An imported file counts no messages, as that of a stream. They are 0 here and absent in documents.
     pub messages_unknown: bool,

@@ -11,37 +11,37 @@ pub struct StageFigures {
     pub stamped: u64,
     /// Round trips that lack a stamp, or whose stamps contradict each other.
     pub unstamped: u64,
-    /// From the send call until the request was put into the queue of the device.
+    /// Time from the send call until the request was put into the queue of the device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_send_ns: Option<Distribution>,
-    /// Until the request left the host.
+    /// Time from entering the queue of the device until the request left the host.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_queue_ns: Option<Distribution>,
-    /// From there until the reply arrived at the host: the network, and the remote host.
+    /// Time from the departure of the request until the reply arrived at the host: the network, and the remote host.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub beyond_ns: Option<Distribution>,
     /// The part of it that the remote host did not spend. Absent, as the following, if the server reports no stamps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub network_ns: Option<Distribution>,
-    /// From the arrival of the request at the remote host until its program had it.
+    /// Time from the arrival of the request at the remote host until its program had it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote_receive_ns: Option<Distribution>,
-    /// Until its program sent the reply.
+    /// Time from the receipt of the request by the remote program until the program sent the reply.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote_program_ns: Option<Distribution>,
-    /// Until the reply was put into the queue of the device.
+    /// Time from the send call of the remote program until the reply was put into the queue of the device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote_send_ns: Option<Distribution>,
-    /// Until the reply left the remote host.
+    /// Time from entering the queue of the device until the reply left the remote host.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote_queue_ns: Option<Distribution>,
-    /// From the arrival of the reply at the host until the program had it.
+    /// Time from the arrival of the reply at the host until the program had it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_receive_ns: Option<Distribution>,
-    /// How far the sum of the stages of a round trip is from it: a stage that is negative by rounding counts as 0.
+    /// Difference between a round trip and the sum of its stages: a stage that is negative by rounding counts as 0.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sum_error_ns: Option<Distribution>,
-    /// What stamps at both ends add to the median round trip over loopback of this host, measured in pairs. Absent: not
+    /// Time that stamps at both ends add to the median round trip over loopback of this host, measured in pairs. Absent: not
     /// measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_ns: Option<f64>,

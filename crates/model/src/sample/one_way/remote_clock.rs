@@ -1,10 +1,10 @@
-//! What the times of the server show of its clock: a coarse step, or a rate that no clock has.
+//! Properties of the server's clock that its times show: a coarse step, or a rate that no clock has.
 
 use super::{CLOCK_TOLERANCE_NS, MAX_CLOCK_DRIFT, TimedReply, hull_slopes, offset_points};
 use crate::run::RemoteClock;
 use crate::stats::LineBounds;
 
-/// How exact the times are: some servers compute them with doubles.
+/// Tolerance of the times, in ns: some servers compute them with doubles.
 const TOLERANCE_NS: i64 = 2 * CLOCK_TOLERANCE_NS as i64;
 
 /// Shortest step that is looked for. Times of a finer clock are seldom all on its steps.
@@ -16,7 +16,7 @@ const MIN_TIMES: usize = 8;
 /// A larger step, as a share of the shortest round trip, hides the one-way delays.
 const MAX_TICK_SHARE: f64 = 0.05;
 
-/// Rates up to this are looked for.
+/// Maximum rate that is looked for.
 const MAX_RATE: f64 = 0.1;
 
 /// The slopes of both directions differ by at most this share if a clock makes them.
@@ -60,7 +60,7 @@ fn tick_ns(timed: &[TimedReply]) -> Option<i64> {
     })
 }
 
-/// These times in order, each once.
+/// Distinct times, in order.
 fn distinct(mut times: Vec<i64>) -> Vec<i64> {
     times.sort_unstable();
     times.dedup_by(|later, earlier| later.wrapping_sub(*earlier) <= TOLERANCE_NS);

@@ -1,4 +1,4 @@
-//! One-way delays between clocks that differ, drift, are set, or follow common time.
+//! Tests of one-way delays between clocks that differ, drift, are set, or follow common time.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn one_way_figures(
     figures_with_common_time(delays, (offset, drift), None)
 }
 
-/// The same where the hosts state what they know about their clocks.
+/// Figures of round trips every 10 ms where the hosts state what they know about their clocks.
 fn figures_with_common_time(
     delays: &[(u64, u64, u64)],
     (offset, drift): (i64, f64),
@@ -69,7 +69,7 @@ fn stamps_that_mostly_contradict_themselves_show_no_delay() {
     }
 }
 
-/// Forward 3 ms plus 0 to 9 ms; 2 ms at the server; reverse 1 ms plus an occasional 5 ms.
+/// Delays: forward 3 ms plus 0 to 9 ms; 2 ms at the server; reverse 1 ms plus an occasional 5 ms.
 fn uneven_delays() -> Vec<(u64, u64, u64)> {
     (0..500).map(|n| ((3 + n * 7 % 10) * MS, 2 * MS, (1 + if n % 50 == 7 { 5 } else { 0 }) * MS)).collect()
 }
@@ -152,7 +152,7 @@ fn true_delays_lie_within_the_bound_in_every_run() {
 
 const SECOND: i64 = 1_000_000_000;
 
-/// 10 ms to the server, 30 ms back, in the first quarter of a second.
+/// A path that takes 10 ms to the server, 30 ms back, in the first quarter of a second.
 fn uneven_path() -> Vec<(u64, u64, u64)> {
     (0..25).map(|n| ((10 + n % 3) * MS, MS, (30 + n % 4) * MS)).collect()
 }

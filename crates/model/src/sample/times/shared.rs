@@ -37,13 +37,14 @@ fn lowest_value(index: usize) -> u64 {
     (index - dropped * HALF_BUCKET) << dropped
 }
 
-/// What the flows of one endpoint share.
+/// Records that the flows of one endpoint share.
 #[derive(Debug)]
 pub struct SharedRecording {
     pub(in crate::sample) service: Arc<SharedTimes>,
     pub(in crate::sample) response: Option<Arc<SharedTimes>>,
     pub(in crate::sample) connect: Option<Arc<SharedTimes>>,
-    /// Each for a part of the flows: few enough to stay in the caches, and threads seldom write to the same one.
+    /// Parts of the progress, each for a part of the flows: few enough to stay in the caches, and threads seldom write to the
+    /// same one.
     progress: Vec<Arc<FlowProgress>>,
     /// Flows so far.
     flows: usize,
@@ -54,7 +55,7 @@ pub struct SharedRecording {
 const PROGRESS_PARTS: usize = 64;
 
 impl SharedRecording {
-    /// Without samples.
+    /// Makes shared records without samples.
     pub fn new(times: RecordedTimes) -> SharedRecording {
         let progress = (0..PROGRESS_PARTS).map(|_| Arc::default()).collect();
         SharedRecording {

@@ -230,7 +230,7 @@ impl HostEntry {
         if bare.contains(':') && bare.parse::<Ipv6Addr>().is_err() {
             return Err(wrong("an address has no port: write 'port = NUMBER' beside it"));
         }
-        url_of(Registry::standard().transports[0].scheme, &address, DEFAULT_PORT)
+        url_of(Registry::standard().transports.0[0].scheme, &address, DEFAULT_PORT)
             .map_err(|error| HostListError::Address { name: name.clone(), error })?;
         if address.len() > MAX_NAME_BYTES {
             return Err(wrong("an address has at most 255 characters"));
@@ -291,11 +291,12 @@ fn checked_resources(
 }
 
 fn checked_transport(transport: Option<String>) -> Result<String, HostListError> {
-    let transport = transport.unwrap_or_else(|| Registry::standard().transports[0].scheme.to_owned());
-    match Registry::standard().transports.iter().any(|known| known.scheme == transport) {
+    let transport = transport.unwrap_or_else(|| Registry::standard().transports.0[0].scheme.to_owned());
+    match Registry::standard().transports.0.iter().any(|known| known.scheme == transport) {
         true => Ok(transport),
         false => {
-            let known: Vec<&str> = Registry::standard().transports.iter().map(|known| known.scheme).collect();
+            let known: Vec<&str> =
+                Registry::standard().transports.0.iter().map(|known| known.scheme).collect();
             Err(HostListError::Invalid(format!(
                 "unknown transport '{transport}' (known: {})",
                 known.join(", ")

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{LiveError, LiveOptions, TransferOptions};
 use crate::explain::causes::Target;
 use crate::explain::counters::rates;
+use linkgauge_engine::Registry;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
 use linkgauge_engine::workload::throughput;
@@ -23,13 +24,13 @@ const MAX_QUEUE: Duration = Duration::from_secs(2);
 /// A setting that differs from the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RateChange {
-    /// Another value of an option of the URL; `None`: without it.
+    /// A different value of an option of the URL; `None`: without the option.
     UrlOption(&'static str, Option<String>),
-    /// Another value of an option of the protocol.
+    /// A different value of an option of the protocol.
     ProtocolOption(&'static str, String),
     /// Connections.
     Connections(u32),
-    /// Another message size.
+    /// A different message size.
     MessageBytes(u32),
     /// An offered rate of each connection, in bit/s.
     OfferedRate(f64),
@@ -71,12 +72,12 @@ pub(super) struct RateBlock {
     pub(super) rate_bps: f64,
     /// Figures and settings.
     pub(super) result: CaseResult,
-    /// How much longer the block took than planned.
+    /// Time that the block took beyond the plan.
     setup: Duration,
 }
 
 impl RateBlock {
-    /// How much longer the block took than planned: connecting, emptying the queues.
+    /// Time that the block took beyond the plan: connecting, emptying the queues.
     pub(super) fn setup(&self) -> Duration {
         self.setup
     }
@@ -150,7 +151,7 @@ impl RateBlocks {
             ..CaseSpec::default()
         };
         let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), spec };
-        schedule::check(plan_of(&blocks.spec)?, dialer.registry).map_err(LiveError::invalid)?;
+        schedule::check(plan_of(&blocks.spec)?, Registry::standard()).map_err(LiveError::invalid)?;
         Ok(blocks)
     }
 
@@ -193,7 +194,7 @@ impl RateBlocks {
     }
 
     fn run_case(&self, spec: &CaseSpec) -> Result<CaseResult, LiveError> {
-        let plan = schedule::check(plan_of(spec)?, self.dialer.registry).map_err(LiveError::invalid)?;
+        let plan = schedule::check(plan_of(spec)?, Registry::standard()).map_err(LiveError::invalid)?;
         let failure = FirstFailure::default();
         let mut context = RunContext::new(self.dialer.clone(), &failure);
         context.token.clone_from(&self.token);

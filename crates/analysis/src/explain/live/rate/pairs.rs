@@ -11,12 +11,12 @@ use crate::explain::live::prove::{ENOUGH_ROUNDS, MIN_ROUNDS, ROUNDS, is_over, sh
 use linkgauge_model::run::EndEvidence;
 use linkgauge_model::stats::{self, SplitMix64};
 
-/// Shorter blocks show mostly their start.
+/// Minimum time of a block; shorter ones show mostly their start.
 const MIN_BLOCK_TIME: Duration = Duration::from_millis(250);
-/// Longer blocks gain nothing.
+/// Maximum time of a block; longer ones gain nothing.
 pub const MAX_BLOCK_TIME: Duration = Duration::from_secs(3);
 
-/// What is compared of a block.
+/// Figures of a block that are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RateReading {
     pub(super) rate_bps: f64,
@@ -53,18 +53,18 @@ impl RateReading {
 #[derive(Debug, Default)]
 pub(super) struct RateSequence {
     pub(super) baseline: Vec<RateReading>,
-    /// For each test that had time, the baseline and the changed block of each round in which both were measured.
+    /// Baseline and changed block of each round in which both were measured, for each test that had time.
     pub(super) tests: Vec<Vec<(RateReading, RateReading)>>,
     /// The rounds of each group of tests.
     rounds: Vec<usize>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,
-    /// Why the link was lost.
+    /// Reason for the loss of the link.
     pub(super) lost: Option<String>,
 }
 
 impl RateSequence {
-    /// Nothing more can be measured.
+    /// Whether nothing more can be measured.
     fn has_ended(&self) -> bool {
         self.is_interrupted || self.lost.is_some()
     }
@@ -93,7 +93,7 @@ impl RateSequence {
 }
 
 /// Measures the tests of the plan, as many at once as fit into the time. `setup`: how much longer a block takes than planned.
-/// Those for which no time was left are not tested. Calls `progress` with the share of the time that passed, before each round.
+/// Tests for which no time was left are left out. Calls `progress` with the share of the time that passed, before each round.
 pub(super) fn measure(
     runner: &RateBlocks,
     plan: &mut TestPlan,
@@ -130,7 +130,7 @@ pub(super) fn measure(
 /// The time that a group of tests has.
 struct GroupTime {
     left: Duration,
-    /// How much longer a block takes than planned.
+    /// Time that a block takes beyond the plan.
     setup: Duration,
     /// The longest block.
     longest: Duration,

@@ -19,9 +19,9 @@ const LARGE_MESSAGE_BYTES: u32 = 16_384;
 const LOWER_RATE_SHARE: f64 = 0.8;
 /// Kernels allow no larger buffers by default (net.core.rmem_max and wmem_max, doubled). Larger ones are halved.
 const USUAL_LARGEST_BUFFER: f64 = 425_984.0;
-/// Requested where the buffer of the other end is unknown.
+/// Buffer that is requested where the buffer of the other end is unknown, in bytes.
 const UNKNOWN_BUFFER_BYTES: u64 = 4 << 20;
-/// Fewer losses do not matter.
+/// Minimum share of losses that matters.
 const MIN_LOSS_SHARE: f64 = 1e-3;
 /// A queue below this, or a smaller growth of the round trip, does not matter.
 const MIN_QUEUE_NS: f64 = 1e6;
@@ -35,7 +35,7 @@ pub(super) struct RateTest {
     pub(super) knob: RateKnob,
     pub(super) cause: &'static Cause,
     pub(super) changes: Vec<RateChange>,
-    /// In words, like `4 connections`.
+    /// Description in words, like `4 connections`.
     pub name: String,
     /// The changed quantity as a multiple of that of the baseline, where it has one.
     pub(super) factor: Option<f64>,
@@ -82,7 +82,7 @@ pub(super) fn catalogued(id: &str) -> Option<(&'static CauseFamily, &'static Cau
     causes::all().find(|(_, cause)| cause.id == id)
 }
 
-/// What the first block shows about the transfer.
+/// Facts about the transfer that the first block shows.
 struct Context<'a> {
     screen: &'a RateBlock,
     target: &'a Target,
@@ -112,7 +112,7 @@ pub(super) fn plan(screen: &RateBlock, target: &Target, counted: &[CountedCause]
     plan
 }
 
-/// Why there is no test, in words that complete "not tested: ".
+/// Reason why there is no test, in words that complete "not tested: ".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Untestable(pub(super) String);
 
@@ -165,7 +165,7 @@ impl Context<'_> {
         self.screen.result.figures.counts.receiver_socket_drops.is_some_and(|drops| drops > 0)
     }
 
-    /// No delayed acknowledgements at the receiver.
+    /// Test without delayed acknowledgements at the receiver.
     fn acknowledgements(&self) -> KnobChange {
         if rates::delayed_acknowledgement_share(&self.screen.result).is_none() {
             return Err("acknowledgements are seldom delayed".into());
@@ -191,7 +191,7 @@ impl Context<'_> {
         }
     }
 
-    /// Another buffer at the end that sends (`Send`) or receives (`Receive`) the payload.
+    /// Test with a different buffer at the end that sends (`Send`) or receives (`Receive`) the payload.
     fn buffer(&self, option: &'static str, role: Direction) -> KnobChange {
         let end = match role {
             Direction::Receive => rates::receiving_end(&self.screen.result),
@@ -230,7 +230,7 @@ impl Context<'_> {
         Ok((vec![change], format!("{option}={size} at the server"), factor))
     }
 
-    /// Twice the buffer of a link in memory.
+    /// Test with twice the buffer of a link in memory.
     fn memory_buffer(&self) -> KnobChange {
         let text = self.target.endpoint.option("buffer").unwrap_or(MEMORY_BUFFER);
         let bytes =

@@ -1,4 +1,4 @@
-//! From the effects of the settings and the counters to the causes that limit a rate.
+//! Decides from the effects of the settings and the counters which causes limit a rate.
 
 use super::blocks::RateBlock;
 use super::pairs::{RateReading, RateSequence};
@@ -13,7 +13,7 @@ use linkgauge_model::units::{format_nanoseconds, format_plural, format_size};
 
 /// The rate follows a quantity if it changes by at least this power of its factor: 1.19 times for twice the buffer.
 const MIN_ELASTICITY: f64 = 0.25;
-/// Smaller effects of a setting without a factor do not matter.
+/// Minimum gain that matters of a setting without a factor, as a ratio of rates.
 const MIN_GAIN: f64 = 1.05;
 /// A queue vanished if the round trip is this share of the one before or less.
 const MAX_EMPTY_SHARE: f64 = 0.6;
@@ -22,10 +22,10 @@ const MIN_QUEUE_NS: f64 = 1e6;
 /// Losses vanished if this share of them or less is left, and persist if this share or more is.
 const MAX_VANISHED_SHARE: f64 = 0.25;
 const MIN_PERSISTING_SHARE: f64 = 0.5;
-/// Fewer losses do not matter.
+/// Minimum share of losses that matters.
 const MIN_LOSS_SHARE: f64 = 1e-3;
 
-/// What a test showed.
+/// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RateResponse {
     /// The rate follows the setting.
@@ -36,7 +36,7 @@ enum RateResponse {
     Unclear,
 }
 
-/// What less load showed.
+/// Result of the test with less load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LowerLoad {
     empties_queue: bool,
@@ -77,7 +77,7 @@ fn outcome(ratios: &[f64], factor: Option<f64>, p: f64) -> RateResponse {
     }
 }
 
-/// What the pairs with less load show: whether queue and losses vanish.
+/// Result of the pairs with less load: whether queue and losses vanish.
 fn lower_load(pairs: &[(RateReading, RateReading)]) -> LowerLoad {
     let both = |of: fn(&RateReading) -> Option<f64>| -> (Vec<f64>, Vec<f64>) {
         pairs.iter().filter_map(|(base, changed)| Some((of(base)?, of(changed)?))).unzip()
@@ -135,7 +135,7 @@ fn effects<'a>(plan: &'a TestPlan, sequence: &RateSequence) -> Vec<Effect<'a>> {
 }
 
 impl Effect<'_> {
-    /// `rcvbuf=128 KiB at the server: 1.94 × the rate [1.90, 1.97], 10 pairs`.
+    /// Text such as `rcvbuf=128 KiB at the server: 1.94 × the rate [1.90, 1.97], 10 pairs`.
     fn describe(&self) -> String {
         let pairs = format_plural(self.pairs.len() as u64, "pair");
         if self.pairs.is_empty() {
@@ -247,7 +247,7 @@ impl Outcomes<'_> {
         Some(("loss_limited_window", verdict, vec![RateKnob::CongestionControl]))
     }
 
-    /// What several connections multiply and nothing else explains.
+    /// Cause of a rate that several connections multiply and nothing else explains.
     fn of_connections(&self) -> Option<CauseDecision> {
         let limits =
             [RateKnob::ReceiveBuffer, RateKnob::SendBuffer, RateKnob::Pacing, RateKnob::Acknowledgements];
@@ -258,7 +258,7 @@ impl Outcomes<'_> {
         is_new.then_some(("connection_limit", verdict, vec![RateKnob::Connections]))
     }
 
-    /// Which causes limit the rate.
+    /// Causes that limit the rate.
     fn decide(&self) -> Vec<CauseDecision> {
         let plain = [
             (RateKnob::SendBuffer, "send_buffer"),
@@ -359,12 +359,12 @@ fn add_untested(findings: &mut Vec<RateFinding>, plan: &TestPlan, screen: &RateB
     }
 }
 
-/// Proved first, then seen and counted, then those that limit for a part of the time, then the others.
+/// Order of the findings: proved first, then seen and counted, then those that limit for a part of the time, then the others.
 fn rank(finding: &RateFinding) -> (bool, CauseVerdict, bool) {
     (!finding.verdict.is_found(), finding.verdict, finding.effect.limited_share.is_some())
 }
 
-/// How much the change of a setting changes the rate, either way.
+/// Size of the change of the rate by the setting, in either direction.
 fn effect_size(finding: &RateFinding) -> f64 {
     finding.effect.gain.map_or(0.0, |gain| gain.ln().abs())
 }

@@ -11,13 +11,16 @@ use super::super::stream::StreamSender;
 use super::super::wire::{DatagramFormat, Settings, TestMode};
 use super::{DATAGRAM_BYTES, NEEDS_TRUST, STREAM_BYTES, ServerFacts, sending_load};
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, drive};
-use crate::link::{Caps, Dialer, Fault, Framing};
+use crate::link::{Caps, Dialer, Fault, Framing, Transports};
 use crate::protocol::MemoryBudget;
 use crate::protocol::stamp::time::WallClock;
-use crate::registry::Registry;
+use crate::transport::{tcp, udp};
 use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::sample::Recorder;
+
+/// The links of these tests.
+const TRANSPORTS: Transports = Transports(&[tcp::TRANSPORT, udp::TRANSPORT]);
 
 /// Tests of this kind that run at the same time at most.
 const MAX_CALLBACKS: usize = 64;
@@ -30,12 +33,11 @@ pub(super) struct Callbacks {
     should_stop: Arc<AtomicBool>,
     running: Arc<AtomicUsize>,
     memory: MemoryBudget,
-    registry: &'static Registry,
 }
 
 impl Callbacks {
-    pub fn new(memory: MemoryBudget, registry: &'static Registry) -> Callbacks {
-        Callbacks { should_stop: Arc::default(), running: Arc::default(), memory, registry }
+    pub fn new(memory: MemoryBudget) -> Callbacks {
+        Callbacks { should_stop: Arc::default(), running: Arc::default(), memory }
     }
 }
 
@@ -60,8 +62,8 @@ fn endpoint_of(facts: &ServerFacts, settings: &Settings, framing: Framing) -> Op
     let to = SocketAddr::new(from.ip(), settings.port);
     let urls = PROTOCOL.default_ports.iter().map(|(scheme, _)| format!("{scheme}://{to}"));
     let mut endpoints = urls.filter_map(|url| url.parse::<Endpoint>().ok());
-    let registry = facts.callbacks.registry;
-    let has_framing = |endpoint: &Endpoint| registry.caps(endpoint).is_ok_and(|caps| caps.framing == framing);
+    let has_framing =
+        |endpoint: &Endpoint| TRANSPORTS.caps(endpoint).is_ok_and(|caps| caps.framing == framing);
     endpoints.find(has_framing).filter(|_| settings.port >= MIN_PORT)
 }
 
@@ -88,7 +90,6 @@ pub(super) fn start(
     if callbacks.running.fetch_add(1, Relaxed) >= MAX_CALLBACKS {
         return refused("too many tests run that their clients asked to be called for");
     }
-    let registry = callbacks.registry;
     let (should_stop, load) = (callbacks.should_stop.clone(), sending_load(settings, &facts.limits, framing));
     let back = Settings {
         mode: TestMode::Plain,
@@ -99,7 +100,7 @@ pub(super) fn start(
     let run = move || {
         let _held = (memory, place);
         let clock = Clock::System;
-        let dialer = Dialer { cancel: should_stop.clone(), ..registry.dialer(clock.clone()) };
+        let dialer = Dialer { cancel: should_stop.clone(), ..Dialer::new(TRANSPORTS, &[], clock.clone()) };
         // A client that has gone, or does not listen, needs nothing.
         let Ok(mut link) = dialer.open(&endpoint) else { return };
         let caps: Caps = link.caps().clone();

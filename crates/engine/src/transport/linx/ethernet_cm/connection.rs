@@ -17,7 +17,7 @@ use linkgauge_model::clock::Time;
 /// Largest message accepted from the remote node; real benchmarks send no more.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 65_536;
 
-/// Three ticks are `conn_tmo`, 1000 ms by default in real nodes.
+/// Interval of ticks. Three ticks are `conn_tmo`, 1000 ms by default in real nodes.
 const TICK_INTERVAL: Duration = Duration::from_micros(333_333);
 
 /// Random variation of a tick while not connected, so that two nodes do not keep colliding.
@@ -32,7 +32,7 @@ const RETRANSMIT_INTERVAL: Duration = Duration::from_millis(100);
 /// Frames in flight at once, as a power of two; 128 as in real nodes.
 const WINDOW_EXPONENT: u8 = 7;
 
-/// Sequence numbers have 12 bits.
+/// Number of sequence numbers, which have 12 bits.
 const SEQUENCE_MODULUS: u16 = 1 << 12;
 
 /// Frames that may wait behind the window, besides those of one message. Beyond it, no messages are accepted.
@@ -44,7 +44,7 @@ const MAX_PARTIAL_MESSAGES: usize = 64;
 /// Limit of received messages that wait. Beyond it, the remote node's window stays closed.
 const MAX_INBOX_BYTES: usize = 1 << 20;
 
-/// A frame holds at least a signal number.
+/// Smallest MTU: a frame holds at least a signal number.
 const MIN_MTU: usize = DATA_HEADER_BYTES + 4;
 
 /// Frames stored for reuse.
@@ -114,7 +114,7 @@ pub struct EthernetConnection {
     spare_frames: Vec<Vec<u8>>,
     first_unacked: u16,
     sent: usize,
-    /// The device took no more.
+    /// Whether the device took no more frames.
     is_device_blocked: bool,
     tag: u16,
     next_retransmit: Time,
@@ -335,7 +335,7 @@ impl EthernetConnection {
 
     // ---- receiving ----
 
-    /// As [`EthernetConnection::handle_frame`], with the kernel's stamp of the frame: that of the messages which it completes.
+    /// Handles a frame like [`Self::handle_frame`], with the kernel's stamp, which becomes that of the messages it completes.
     pub(crate) fn handle_stamped_frame(
         &mut self,
         bytes: &[u8],
@@ -411,7 +411,7 @@ impl EthernetConnection {
             return Ok(());
         }
         self.out_of_order[distance] = Some(frame.to_vec());
-        // The frame before it is missing, so a gap has just been detected.
+        // The frame before it is missing, so missing frames have just been detected.
         let missing =
             self.out_of_order.iter().take(distance).rev().take_while(|frame| frame.is_none()).count();
         if missing > 0 {

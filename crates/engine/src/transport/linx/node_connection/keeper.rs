@@ -15,7 +15,7 @@ use linkgauge_model::clock::Time;
 use linkgauge_model::plan::WaitMode;
 use linkgauge_system::{AsHandle, PollFlags, poll, watch};
 
-/// How long the keeper leaves reading to a thread that reads often, while watched links get no messages.
+/// Time for which the keeper leaves reading to a thread that reads often, while watched links get no messages.
 const QUIET_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Interval of attempts to send what a full socket did not take.
@@ -30,7 +30,7 @@ pub(super) fn run_keeper(core: &NodeConnectionCore) {
         let (until, is_idle) = core.run_keeper_round();
         core.keep_until(until, is_idle);
     }
-    // Their owners learn the end from the next operation.
+    // The owners of the mailboxes learn the end from the next operation.
     lock(&core.directory).mailboxes().for_each(|mailbox| {
         mailbox.accept_output();
         mailbox.ring();
@@ -51,7 +51,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// The owner of the doorbell waits for it no more.
+    /// Ends the wait of the owner for the doorbell.
     pub(crate) fn stop_watching(&self, mailbox: &Mailbox, doorbell: &Arc<Doorbell>) {
         if doorbell.stop_watching() {
             mailbox.remove_doorbell(doorbell);
@@ -65,14 +65,14 @@ impl NodeConnectionCore {
         self.leave_unsent();
     }
 
-    /// Output is left that no thread waits to send.
+    /// Reports output that no thread waits to send.
     pub(super) fn leave_unsent(&self) {
         if !self.has_unsent.swap(true, SeqCst) {
             self.keeper_bell.ring();
         }
     }
 
-    /// One round of the keeper. Returns when the next one begins, and whether no other thread reads.
+    /// Runs one round of the keeper. Returns when the next one begins, and whether no other thread reads.
     fn run_keeper_round(&self) -> (Time, bool) {
         let now = self.clock.now();
         let due = self.control.tick(now).unwrap_or_else(|ending| {
@@ -118,7 +118,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// How long the keeper leaves reading to other threads. `None`: it reads.
+    /// Time for which the keeper leaves reading to other threads. `None`: the keeper reads.
     fn time_for_other_readers(&self, is_idle: bool, is_active: bool) -> Option<Duration> {
         if self.full_mailbox.load(SeqCst) != 0 {
             return Some(KEEPER_INTERVAL);

@@ -50,7 +50,7 @@ impl<const SLOTS: usize> DeviceBench<SLOTS> {
         });
     }
 
-    /// All frames arrive, and what is due is done.
+    /// Delivers all frames, and does the work that is due.
     fn step(&mut self) {
         self.now = self.now + DELAY;
         let now = self.now.0;

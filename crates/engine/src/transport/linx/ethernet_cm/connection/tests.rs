@@ -13,7 +13,7 @@ struct Pair {
     now: Time,
     /// Frames in flight: arrival time, receiving end, frame.
     wire: VecDeque<(Time, usize, Vec<u8>)>,
-    /// One frame in this many is lost; 1: all are.
+    /// Number of frames of which one is lost; 1: all are lost.
     loss_interval: usize,
     frames: usize,
     events: Vec<(Time, usize, ConnectionEvent)>,

@@ -17,7 +17,7 @@ mod journal;
 pub use journal::{ChangeJournal, RestoreDuty, RestoreFolder};
 use linkgauge_system::{self as system, InterruptCoalescing};
 
-/// Where a setting is. No other setting can be read or written.
+/// Place of a setting. No other setting can be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingPlace {
@@ -35,14 +35,14 @@ pub enum SettingPlace {
 /// A setting of a device and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceSetting {
-    /// Where it is.
+    /// Place of the setting.
     #[serde(flatten)]
     pub place: SettingPlace,
     /// The value, without a line end.
     pub value: String,
 }
 
-/// After the microseconds of an interrupt delay that the driver adapts to the traffic.
+/// Text after the microseconds of an interrupt delay that the driver adapts to the traffic.
 const ADAPTIVE: &str = " adaptive";
 
 impl SettingPlace {
@@ -148,11 +148,11 @@ impl std::fmt::Display for SettingPlace {
     }
 }
 
-/// Why a setting could not be changed or restored.
+/// Error of changing or restoring a setting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// No setting has this name.
+    /// The name is not that of a setting.
     #[error(
         "no device setting '{0}': use latency_timer=1 (USB serial adapters), rx_trig_bytes=1 (16550 ports), \
          rx-usecs=0 (network cards) or power_save=off (Wi-Fi)"
@@ -163,7 +163,7 @@ pub enum SettingError {
     BadValue {
         /// The name of the setting.
         name: &'static str,
-        /// What it can be.
+        /// Values that the setting can have.
         allowed: String,
         /// The requested value.
         value: String,
@@ -187,7 +187,7 @@ pub enum SettingError {
     /// A setting could not be read or written.
     #[error("{operation} {place}: {source}{}", right_remedy(source))]
     Setting {
-        /// What failed.
+        /// The operation that failed.
         operation: &'static str,
         /// The setting.
         place: SettingPlace,
@@ -202,15 +202,15 @@ pub enum SettingError {
     NotPrivate {
         /// The folder or the journal.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason for not using the folder or the journal.
         why: &'static str,
-        /// What to try.
+        /// Remedy for the user to try.
         remedy: &'static str,
     },
     /// A journal could not be read or written.
     #[error("{operation} {}: {source}", path.display())]
     Journal {
-        /// What failed.
+        /// The operation that failed.
         operation: &'static str,
         /// The file.
         path: PathBuf,

@@ -15,11 +15,11 @@ use linkgauge_system::{Folder, OpenError, Ownership, create_private_folders, eff
 
 /// The folder of the journals, beside the saved runs.
 const FOLDER_NAME: &str = "restore";
-/// Names of journals begin with this.
+/// Prefix of the names of journals.
 const JOURNAL_PREFIX: &str = "restore-";
-/// More than any journal has.
+/// Maximum size of a journal that is read: no journal has more.
 const MAX_JOURNAL_BYTES: u64 = 1 << 20;
-/// Another process has the folder for as long as it takes to write one file, or to restore some settings.
+/// Timeout for the folder of the journals. Another process holds it only while it writes one file or restores some settings.
 const FOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 const FOLDER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 

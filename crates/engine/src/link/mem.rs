@@ -53,6 +53,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         serial_line::FLOW_CONTROL_OPTION,
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
+    resolve: None,
     available: || Ok::<(), Limitation>(()),
     limitation: || None,
     open,
@@ -214,7 +215,7 @@ struct MemDirection {
     framing: Framing,
     buffer_bytes: usize,
     serial_settings: Option<SerialSettings>,
-    /// One in this many characters is changed, and the number sent so far.
+    /// Number of characters of which one is changed, and the number sent so far.
     change_every: u64,
     characters_sent: u64,
     path: MemPath,

@@ -9,9 +9,9 @@ use linkgauge_model::clock::Time;
 
 /// One end of a connection, for one step of its server.
 pub(crate) struct ServerEnd<'a> {
-    /// From the client.
+    /// Path and pipe from the client.
     pub(crate) forward: &'a mut MemDirection,
-    /// To the client.
+    /// Path and pipe to the client.
     pub(crate) reverse: &'a mut MemDirection,
     pub(crate) caps: &'a Caps,
     pub(crate) now: Time,

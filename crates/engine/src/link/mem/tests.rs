@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::link::party::{Party, Step};
 use crate::link::{Batch, Dialer};
-use crate::registry::Registry;
+use crate::protocol::Registry;
 use linkgauge_model::clock::Clock;
 
 /// An echo that counts messages and closes.

@@ -12,9 +12,9 @@ use linkgauge_model::clock::{Clock, Time};
 
 /// Two pipes and the server at their end.
 pub(crate) struct MemConnection {
-    /// From the client to the server.
+    /// Path and pipe from the client to the server.
     pub(crate) forward: MemDirection,
-    /// From the server to the client.
+    /// Path and pipe from the server to the client.
     pub(crate) reverse: MemDirection,
     /// The server's party; `None` once it has ended.
     pub(crate) server: Option<Box<dyn Party>>,
