@@ -70,7 +70,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     AttackedProtocol { name: "sockperf", ..PLAIN },
     AttackedProtocol {
         name: "ask",
-        options: "protocol_options = { send = \"PING\\\\n\", until = \"\\\\n\" }",
+        options: "protocol_options = { send = \"PING\\\\n\", reply-end = \"\\\\n\" }",
         believes_all: true,
         ..PLAIN
     },

@@ -72,7 +72,7 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     more += draw.one_of(&["", "\nprobe = false", "\nparallel = 2"]);
     let mut size = draw.one_of(&[64, 1, 16, 1000]);
     if protocol == "ask" {
-        more += "\nprotocol_options = { send = 'x', until = '\\n' }";
+        more += "\nprotocol_options = { send = 'x', reply-end = '\\n' }";
     }
     if protocol == "modbus" {
         let mode = draw.one_of(&["mbap", "rtu"]);

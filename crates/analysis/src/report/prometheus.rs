@@ -30,6 +30,14 @@ pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io
     });
     let meaning = "round-trip times by percentile (0: the fastest, 100: the slowest)";
     metric(&mut text, "latency_seconds", meaning, times);
+    let judged = cases.iter().flat_map(|(labels, case)| {
+        let measured = case.thresholds.iter().filter(|judged| judged.is_measured());
+        measured.map(move |judged| {
+            let labels = format!("{labels},threshold=\"{}\"", escape(&judged.threshold));
+            (labels, f64::from(u8::from(judged.passed)))
+        })
+    });
+    metric(&mut text, "threshold_passed", "1 if the threshold holds; absent if it was not measured", judged);
     for number in NUMBERS {
         let (name, scale) = base_unit(number.field);
         let read = |case: &CaseResult| match number.read {
@@ -65,7 +73,12 @@ fn metric(text: &mut String, name: &str, meaning: &str, values: impl IntoIterato
     }
 }
 
-/// The labels that tell a case apart.
+/// The value of a label.
+fn escape(text: &str) -> String {
+    printable(text).replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// The labels that name a case.
 fn labels(case: &CaseResult, number: usize) -> String {
     let pairs = [
         ("case", number.to_string()),
@@ -75,7 +88,6 @@ fn labels(case: &CaseResult, number: usize) -> String {
         ("direction", case.direction.name().to_owned()),
         ("message_bytes", case.message_bytes.to_string()),
     ];
-    let escape = |text: &str| printable(text).replace('\\', "\\\\").replace('"', "\\\"");
     pairs.map(|(name, value)| format!("{name}=\"{}\"", escape(&value))).join(",")
 }
 

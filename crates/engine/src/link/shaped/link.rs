@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::{MessageLog, PathCounters, Shape, ShapedPath, ShapedPipe};
 use crate::link::batch::receive_single;
 use crate::link::delegate::{delegate_link, plain_link};
-use crate::link::stamps::SendStamps;
 use crate::link::{Batch, Caps, Fault, Framing, Link, LinkDescriptor, LinkStatus};
 use linkgauge_model::clock::{BUSY_POLL_LEAD, Clock, Time};
 
@@ -324,11 +323,8 @@ impl Link for ShapedLink {
         Ok(Box::new(ShapedLink::with_in_flight(inner, &self.clock, &self.path, self.in_flight.clone())))
     }
 
-    /// Reads no stamps. Commands to the port pass without delay.
-    fn read_send_stamps(&mut self, _into: &mut SendStamps) {
-        // Stamps would not include the delay of the shape.
-    }
-
+    // Commands to the port pass without delay.
     delegate_link!(self => self.inner; facts tune send send_batch finish_sending abort port_control);
-    plain_link!(descriptor);
+    // Stamps of the kernel would not include the delay of the shape.
+    plain_link!(read_send_stamps descriptor);
 }

@@ -44,8 +44,8 @@ fn option_errors_are_reported_before_opening_a_link() {
     protocol ask: reply-bytes '1048577' is not a number of bytes: use 1 to 1048576
     protocol ask: reply-length '4,2' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or little, add -1048576 to 1048576
     protocol ask: a stream has no messages: use reply-end, reply-bytes or reply-length
-    protocol ask: expect needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A
-    the protocol ask has no option 'shout' (known: send, reply-end, reply-bytes, reply-length, message, expect, reconnect-every)
+    protocol ask: reply-contains needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A
+    the protocol ask has no option 'shout' (known: send, reply-end, reply-bytes, reply-length, message, reply-contains, reconnect-every)
     protocol ask: the size is the request's (1 bytes), not 2: leave it out
     tcp://a:1: the protocol ask does not support the direction send: use loop
     ");
