@@ -39,17 +39,17 @@ pub type ContentSender = SyncSender<Vec<u8>>;
 /// Queue length in chunks: enough for a pause of the disk. A chunk has at most 4 KiB, so at most 4 MiB are queued.
 pub const MAX_QUEUED_CHUNKS: usize = 1024;
 
-/// What an earlier download has left of a file. The next one requests the last of these bytes again, and compares them.
+/// Part of a file that an earlier download has left. The next download requests the last of these bytes again, and compares them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialContent {
-    /// Bytes that were kept, from the begin of the file.
+    /// Number of saved bytes, from the beginning of the file.
     pub bytes: u64,
-    /// The last of them, to be compared; not empty.
+    /// Last ones of the saved bytes, to be compared; not empty.
     pub tail: Vec<u8>,
 }
 
 impl PartialContent {
-    /// Where the bytes that are compared begin.
+    /// Position of the first byte that is compared.
     pub(crate) fn compared_from(&self) -> u64 {
         self.bytes.saturating_sub(self.tail.len() as u64)
     }
@@ -61,7 +61,7 @@ pub const RESUMED_FACT: &str = "resumed_bytes";
 /// Fact of a case: whether the whole file or table arrived, not only the part that the plan requested.
 pub const WHOLE_FACT: &str = "whole";
 
-/// The time runs from the first request to the last reply, so the rate includes all waits.
+/// Figures of a download. The time runs from the first request to the last reply, so the rate includes all waits.
 pub fn figures(measured: &MeasuredFlows) -> Figures {
     let Some(all) = super::merged_recorder(measured.flows, FlowRole::Download) else {
         return Figures::default();

@@ -21,9 +21,9 @@ type CachedNoise = (Arc<[u8]>, Weak<[u8]>);
 /// The byte values that a link carries unchanged.
 #[derive(Debug, Clone)]
 pub struct Alphabet {
-    /// In ascending order.
+    /// Byte values in ascending order.
     bytes: Arc<[u8]>,
-    /// The index of each byte value.
+    /// Index of each byte value in the alphabet.
     index_of_byte: Arc<[Option<u8>]>,
 }
 
@@ -31,7 +31,7 @@ pub struct Alphabet {
 static ALL_BYTES: LazyLock<Alphabet> = LazyLock::new(|| Alphabet::of_bytes((0..=u8::MAX).collect()));
 
 impl Alphabet {
-    /// The alphabet of links with these capabilities.
+    /// Alphabet of links with these capabilities.
     pub fn from_caps(caps: &Caps) -> Alphabet {
         let (data_bits, in_band) = caps
             .link_rate
@@ -49,7 +49,7 @@ impl Alphabet {
         }
     }
 
-    /// `bytes` in ascending order.
+    /// Alphabet of these values, which are in ascending order.
     fn of_bytes(bytes: Vec<u8>) -> Alphabet {
         let mut places = vec![None; 256];
         for (place, byte) in bytes.iter().enumerate() {
@@ -81,7 +81,7 @@ impl Alphabet {
         noise
     }
 
-    /// The same bytes in memory that all concurrent users share: a thousand flows need one mebibyte.
+    /// Returns the first `length` bytes of the noise in memory that all concurrent users share: a thousand flows need one mebibyte.
     fn shared_noise(&self, length: usize) -> Arc<[u8]> {
         static IN_USE: Mutex<Vec<CachedNoise>> = Mutex::new(Vec::new());
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +96,7 @@ impl Alphabet {
         noise
     }
 
-    /// How many messages the numbers can distinguish at once; half of them before, half after the current one.
+    /// Number of messages that the numbers can distinguish at once; half of them before, half after the current one.
     pub(crate) fn max_distinguishable(&self, message_bytes: usize) -> u64 {
         const MOST: u64 = 1 << 20;
         let digits = message_bytes.min(SEQUENCE_BYTES) as u32;

@@ -11,11 +11,11 @@ const MAX_TRACKED_GAPS: usize = 1024;
 /// Status of a record by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordStatus {
-    /// The number continues the sequence, perhaps after a gap.
+    /// The record continues the sequence, perhaps after missing numbers.
     New,
-    /// Was missing until now.
+    /// The record was missing until now.
     Late,
-    /// Was received before.
+    /// The record was received before.
     Duplicate,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum RecordStatus {
 #[derive(Debug, Default)]
 pub(crate) struct RecordChecker {
     next_number: Option<u32>,
-    /// First number and length, in ascending order.
+    /// First number and length of each gap, in ascending order.
     gaps: Vec<(u32, u32)>,
     repeated: Vec<RecordFault>,
     out_of_order: Vec<RecordFault>,

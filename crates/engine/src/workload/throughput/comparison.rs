@@ -14,15 +14,15 @@ use linkgauge_model::run::{Defect, DefectKind};
 /// State that sender and receiver of the same bytes (direction `loop`) share.
 #[derive(Debug, Default)]
 pub struct LoopbackState {
-    /// When the first byte was sent; 0 before.
+    /// Time at which the first byte was sent; 0 before.
     pub(super) first_sent_ns: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
     pub(super) is_all_sent: AtomicBool,
-    /// The receiver has stopped.
+    /// Whether the receiver has stopped.
     pub(super) is_finished: AtomicBool,
 }
 
-/// Bytes that identify a position: fewer would occur twice, and a longer match is rarer after defects.
+/// Number of bytes that identify a position: fewer would occur twice, and a longer match is rarer after defects.
 const ANCHOR_BYTES: usize = 8;
 
 /// Maximum bytes buffered while their position is unknown. Limits the length of an insertion and the delay of a late
@@ -49,12 +49,12 @@ pub struct StreamComparison {
     stream: PatternStream,
     /// Expected position of the next byte.
     next_position: u64,
-    /// The stream is complete up to here, except for the gaps.
+    /// End of the part of the stream that is complete, except for the gaps.
     reached: u64,
     gaps: VecDeque<Gap>,
     /// Bytes since a defect, with unknown position.
     unplaced: VecDeque<u8>,
-    /// The last eight of them.
+    /// The last eight of the unplaced bytes.
     last_anchor: u64,
     index: Option<AnchorIndex>,
     /// Bytes with another value than expected.
@@ -88,7 +88,7 @@ impl StreamComparison {
         }
     }
 
-    /// All sent bytes up to here have arrived or are counted, if the buffered bytes belong there.
+    /// Position up to which all sent bytes have arrived or are counted, if the buffered bytes belong there.
     pub fn position(&self) -> u64 {
         self.reached.max(self.next_position + self.unplaced.len() as u64)
     }
@@ -152,7 +152,7 @@ impl StreamComparison {
         (None, ahead.min().unwrap_or(self.reached))
     }
 
-    /// This many bytes from the expected position have arrived.
+    /// Accepts this many bytes from the expected position on: they have arrived.
     fn accept(&mut self, bytes: u64) {
         let end = self.next_position + bytes;
         while self.next_position < end {
@@ -300,7 +300,7 @@ impl StreamComparison {
         unknown.iter().all(|byte| sent.any(|other| other == *byte))
     }
 
-    /// Everything from the expected position up to `to` is missing.
+    /// Records a loss: everything from the expected position up to `to` is missing.
     pub fn record_loss(&mut self, to: u64) {
         let (begin, end) = (self.next_position, to);
         if begin < end {
@@ -323,7 +323,7 @@ impl StreamComparison {
         }
     }
 
-    /// These bytes replace as many sent bytes.
+    /// Records these bytes as a replacement of as many sent bytes.
     fn record_changes(&mut self, bytes: &[u8]) {
         let (begin, mut run) = (self.next_position, 0);
         for (at, byte) in (begin..).zip(bytes) {
@@ -392,9 +392,9 @@ struct AnchorIndex {
     positions: Vec<u16>,
 }
 
-/// At most a quarter full, to keep collisions rare.
+/// Number of slots: at most a quarter of them is used, to keep collisions rare.
 const INDEX_SLOTS: usize = 1 << 18;
-/// A free slot. No position has this value: the period is shorter.
+/// Value of a free slot. No position has this value: the period is shorter.
 const FREE_SLOT: u16 = u16::MAX;
 
 impl std::fmt::Debug for AnchorIndex {

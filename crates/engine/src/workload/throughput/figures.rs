@@ -5,7 +5,7 @@ use linkgauge_model::plan::Direction;
 use linkgauge_model::run::Figures;
 use linkgauge_model::sample::Recorder;
 
-/// The figures of a repetition.
+/// Figures of a repetition.
 pub fn figures(measured: &MeasuredFlows) -> Figures {
     let is_loop = measured.direction == Direction::Loop;
     let upload = merged_recorder(measured.flows, FlowRole::Upload);
@@ -41,14 +41,14 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
     figures
 }
 
-/// Whether a download is the only direction, or stands beside an upload.
+/// Role of a download: the only direction, or beside an upload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leg {
     Only,
     Second,
 }
 
-/// The sums of both directions.
+/// Sums of both directions.
 #[derive(Default)]
 struct Totals {
     figures: Figures,
@@ -109,7 +109,7 @@ impl Totals {
         }
     }
 
-    /// Both times begin with the first byte: the difference is what the last byte waited longer than the first.
+    /// Adds the drain time. Both times begin with the first byte: the difference is the additional wait of the last byte.
     fn add_drain(&mut self, sending_ns: u64, receiving_ns: u64) {
         if sending_ns > 0 && receiving_ns > 0 {
             let drain_ns = receiving_ns.saturating_sub(sending_ns);
@@ -203,7 +203,7 @@ impl DeliveredCounts {
         }
     }
 
-    /// What the server's system acknowledged, for a server that reports nothing because it has failed. Its program may
+    /// Bytes that the server's system acknowledged, for a server that reports nothing because it has failed. Its program may
     /// have read less.
     fn from_acknowledged(measured: &MeasuredFlows, sender: &Recorder) -> Option<DeliveredCounts> {
         let uploads = measured.flows.iter().filter(|flow| flow.role == FlowRole::Upload);

@@ -33,9 +33,9 @@ pub enum ParsedHeader {
     Sequence(u64),
     /// The last message of the flow.
     End,
-    /// Does not belong to this flow.
+    /// The message does not belong to this flow.
     Foreign,
-    /// Belongs to the setup of the flow, and may arrive late or twice.
+    /// The message belongs to the setup of the flow, and may arrive late or twice.
     Setup,
 }
 
@@ -62,7 +62,7 @@ impl HeaderCodec for SequenceHeader {
 pub(super) struct BlockParser {
     header: Box<dyn HeaderCodec>,
     block_bytes: u64,
-    /// Bytes of the stream so far, and the position of its end once known.
+    /// Number of bytes of the stream so far, and the position of its end once known.
     position: u64,
     end_position: Option<u64>,
     /// The start of a header that arrives in several chunks.
@@ -146,7 +146,7 @@ mod tests {
     use linkgauge_model::plan::StopCondition;
     use linkgauge_model::sample::Recorder;
 
-    /// Two bytes: 0 and the low byte of the number; 1 and 0 at the end.
+    /// Header of two bytes: 0 and the low byte of the number; 1 and 0 at the end.
     pub(crate) struct FlaggedHeader;
 
     impl HeaderCodec for FlaggedHeader {

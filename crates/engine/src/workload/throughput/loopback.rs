@@ -1,4 +1,4 @@
-//! The receiver's side of a loop: the bytes of a [`super::Source`] return unchanged.
+//! Receiver's side of a loop: the bytes of a [`super::Source`] return unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -10,25 +10,25 @@ use crate::workload::pattern::{self, Alphabet};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// More missing data than a line carries in this time means that the line has stopped, not that data was lost.
+/// Longest loss, as time on the line: if more data is missing at the end, the line has stopped, and the data was not lost.
 const STALLED_LINE_TIME: Duration = Duration::from_secs(1);
 
-/// What has been received so far.
+/// Received data so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Received {
-    /// All bytes.
+    /// All received bytes.
     pub position: u64,
     /// Bytes of different messages. Duplicates and foreign messages do not replace missing ones.
     pub(crate) distinct_bytes: u64,
 }
 
-/// The expected content.
+/// Expected content.
 enum ExpectedEcho {
     Stream(Box<StreamComparison>),
     Message(pattern::PatternMessage),
 }
 
-/// The state of a loop at its receiver.
+/// State of a loop at its receiver.
 pub(crate) struct Loopback {
     state: Arc<LoopbackState>,
     expected: ExpectedEcho,
@@ -37,7 +37,7 @@ pub(crate) struct Loopback {
 }
 
 impl Loopback {
-    /// `receive_bytes`: of a stream; `message_bytes`: of a message.
+    /// Creates the state. `receive_bytes`: size of a receive from a stream; `message_bytes`: size of a message.
     pub fn new(
         caps: &Caps,
         state: Arc<LoopbackState>,
@@ -70,7 +70,7 @@ impl Loopback {
         }
     }
 
-    /// When the first byte was sent.
+    /// Time at which the first byte was sent.
     pub(crate) fn first_sent(&self) -> Time {
         Time(self.state.first_sent_ns.load(Relaxed))
     }
@@ -104,7 +104,7 @@ impl Loopback {
         is_settled && self.has_received_all(received)
     }
 
-    /// Whether silence is the end of a stream: on a line that loses bytes the missing ones are counted.
+    /// Whether silence is the end of a stream: on a line that loses bytes, the missing ones are counted.
     pub(crate) fn may_end_in_silence(&self, received: Received) -> bool {
         let ExpectedEcho::Stream(comparison) = &self.expected else { return true };
         let rest = self.state.sent_bytes.load(Relaxed).saturating_sub(comparison.position());
@@ -113,7 +113,7 @@ impl Loopback {
             || self.max_missing_tail_bytes.is_some_and(|most| rest <= most || received.position == 0)
     }
 
-    /// Ends the loop, and records its defects. `has_ended`: it was not interrupted.
+    /// Ends the loop, and records its defects. `has_ended`: whether it ended without an interrupt.
     pub fn finish(&mut self, has_ended: bool, recorder: &mut Recorder) {
         self.state.is_finished.store(true, Relaxed);
         let ExpectedEcho::Stream(comparison) = &mut self.expected else { return };

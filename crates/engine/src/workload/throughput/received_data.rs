@@ -1,4 +1,4 @@
-//! The content of a throughput flow at its receiver: which messages are new, how many are missing, and whether the end
+//! Content of a throughput flow at its receiver: new messages, the number of missing ones, and whether the end has
 //! has arrived.
 
 use super::header::{BlockParser, HeaderCodec, ParsedHeader, SequenceHeader};
@@ -11,15 +11,15 @@ use linkgauge_model::clock::Time;
 pub(super) struct Arrival {
     /// New messages of this flow. Those of the warm-up that the first message after it overtook do not count.
     pub(crate) messages: u64,
-    /// Their bytes.
+    /// Bytes of the new messages.
     pub bytes: u64,
-    /// Something of this flow arrived. Foreign messages do not extend the wait.
+    /// Whether something of this flow arrived. Foreign messages do not extend the wait.
     pub(crate) is_of_flow: bool,
-    /// The header of the end was among it.
+    /// Whether the header of the end was part of the receive.
     pub(crate) has_end: bool,
 }
 
-/// All that a flow has received.
+/// Data that a flow has received.
 pub(super) struct ReceivedData {
     framing: Framing,
     message_bytes: u64,
@@ -34,7 +34,7 @@ pub(super) struct ReceivedData {
 }
 
 impl ReceivedData {
-    /// Nothing yet, of messages with the default header or of a stream.
+    /// Empty data of messages with the default header, or of a stream.
     pub fn new(framing: Framing, message_bytes: u32) -> ReceivedData {
         let header = || Box::new(SequenceHeader) as Box<dyn HeaderCodec>;
         ReceivedData {
@@ -106,7 +106,7 @@ impl ReceivedData {
         arrived
     }
 
-    /// Messages, or a stream.
+    /// Framing of the flow: messages, or a stream.
     pub(crate) fn framing(&self) -> Framing {
         self.framing
     }
@@ -121,7 +121,7 @@ impl ReceivedData {
         self.position
     }
 
-    /// What a loop compares with the bytes that were sent.
+    /// Received bytes of a loop, for the comparison with the sent bytes.
     pub(crate) fn received(&self) -> Received {
         let distinct_bytes = self.tracker.distinct * self.message_bytes;
         Received { position: self.position, distinct_bytes }
@@ -132,7 +132,7 @@ impl ReceivedData {
         if self.header.is_some() { self.tracker.next_sequence } else { self.position / self.message_bytes }
     }
 
-    /// Missing messages among those, if they have numbers.
+    /// Missing messages among the sent ones, if they have numbers.
     pub(crate) fn missing_messages(&self) -> u64 {
         self.tracker.next_sequence - self.tracker.distinct
     }

@@ -12,11 +12,11 @@ pub(crate) const MIN_QUIET_TIME: Duration = Duration::from_millis(300);
 /// Maximum silence between messages of a slow schedule.
 const MAX_QUIET_TIME: Duration = Duration::from_secs(60);
 
-/// More for each flow of a case beyond the first, and at most: their senders get a CPU in turn.
+/// Additional silence for each flow of a case beyond the first, and its maximum: their senders get a CPU in turn.
 const QUIET_TIME_PER_FLOW: Duration = Duration::from_millis(10);
 const MAX_QUIET_TIME_OF_FLOWS: Duration = Duration::from_secs(2);
 
-/// How long a receiver of messages waits for the next.
+/// Time for which a receiver of messages waits for the next one.
 pub(crate) fn quiet_time(pacing: Pacing, flows: u32) -> Duration {
     let of_others = QUIET_TIME_PER_FLOW.saturating_mul(flows.saturating_sub(1)).min(MAX_QUIET_TIME_OF_FLOWS);
     let least = MIN_QUIET_TIME + of_others;
@@ -39,14 +39,14 @@ pub(crate) fn planned_sending(load: &Load) -> Duration {
     times.min().unwrap_or_default().min(MAX_PLANNED_SENDING)
 }
 
-/// A receiver waits no longer than this for a sender that is silent.
+/// Maximum time for which a receiver waits for a silent sender.
 const MAX_PLANNED_SENDING: Duration = Duration::from_secs(24 * 3600);
 
 /// Volume and time within which a sender must stop.
 pub(crate) struct SenderLimits {
     /// Planned time, with the time for senders that are late.
     max_sending: Option<Duration>,
-    /// The same with the time for long queues. Then only what a queue holds is taken.
+    /// Planned time, with the time for long queues. After `max_sending` only the bytes that a queue can hold are accepted.
     max_duration: Duration,
     late_bytes_left: u64,
     bytes_left: u64,
@@ -68,21 +68,21 @@ const MAX_OVERRUN_BYTES: u64 = 64 << 20;
 /// Bounds of the overtime. The overtime is as long as the plan, because slow links have long buffers, within these
 /// bounds. Busy hosts may start or end a sender late.
 const MIN_OVERTIME: Duration = Duration::from_secs(2);
-/// More for each flow of a case beyond the first: their threads get a CPU in turn.
+/// Additional overtime for each flow of a case beyond the first: their threads get a CPU in turn.
 const OVERTIME_PER_FLOW: Duration = Duration::from_millis(20);
 const MAX_OVERTIME: Duration = Duration::from_secs(120);
 
-/// Extra time for the arrival of the last bytes of that many flows.
+/// Extra time for the arrival of the last bytes of this many flows.
 pub(crate) fn overtime(planned: Duration, flows: u32) -> Duration {
     let many = OVERTIME_PER_FLOW.saturating_mul(flows.saturating_sub(1));
     planned.max(MIN_OVERTIME).saturating_add(many).min(MAX_OVERTIME)
 }
 
-/// Time in which the queue of a slow link can empty, as a multiple of the measurement that filled it, and the most of it.
+/// Time in which the queue of a slow link can empty, as a multiple of the measurement that filled it, and its maximum.
 const DRAIN_FACTOR: u32 = 6;
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// What a queue can hold that takes longer than the overtime: more is a sender that does not stop.
+/// Maximum bytes in a queue that takes longer than the overtime: a sender of more does not stop.
 const MAX_LATE_BYTES: u64 = 4 << 20;
 
 /// Time after the plan within which the last bytes of that many flows arrive, if the queue of a slow link holds them.

@@ -19,7 +19,7 @@ const MAX_SEQUENCE_JUMP: u64 = 1 << 32;
 /// Numbers tracked behind the newest: a second of small datagrams.
 const REORDER_WINDOW: u64 = 1 << 18;
 
-/// Bytes of a tracker.
+/// Memory of a tracker, in bytes.
 pub(crate) const TRACKER_BYTES: usize = (REORDER_WINDOW / 8) as usize;
 
 impl SequenceTracker {
@@ -27,7 +27,7 @@ impl SequenceTracker {
         SequenceTracker { seen: vec![0; TRACKER_BYTES / 8], ..SequenceTracker::unused() }
     }
 
-    /// For a stream, whose bytes have no numbers: it observes none.
+    /// Tracker for a stream, whose bytes have no numbers: it observes none.
     pub(crate) fn unused() -> SequenceTracker {
         SequenceTracker {
             seen: Vec::new(),

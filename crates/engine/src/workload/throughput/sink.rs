@@ -19,10 +19,10 @@ use linkgauge_model::clock::Time;
 use linkgauge_model::plan::StopCondition;
 use linkgauge_model::sample::Recorder;
 
-/// Bytes of a receive from a stream: small enough to stay in the cache.
+/// Size of one receive from a stream, in bytes: small enough to stay in the cache.
 const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
 
-/// The same for each of many connections.
+/// Size of one receive from a stream, in bytes, for each of many connections.
 const STREAM_RECEIVE_OF_MANY: usize = 32 * 1024;
 
 /// Interval between checks whether the sender of a loop has ended.
@@ -32,24 +32,24 @@ const SENDER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const TOO_SLOW: &str =
     "the data takes much longer to return than the measurement: send less (--volume or --rate)";
 
-/// How long a receiver waits for more, and whether silence is the end.
+/// Time for which a receiver waits for more, and whether silence is the end.
 struct SilenceTimer {
     timeout: Duration,
     /// Time without messages after which a flow that signals no end has ended.
     quiet_time: Duration,
-    /// Only silence signals the end of the flow.
+    /// Whether only silence signals the end of the flow.
     ends_by_silence: bool,
-    /// Time in which the sender sends, as far as the plan says. Silence before its end is a gap: the sender goes on.
+    /// Time in which the sender sends, as far as the plan says. Silence before its end is a pause: the sender continues.
     planned: Duration,
-    /// The sender may end earlier, by a plan of its own.
+    /// Whether the sender may end earlier than planned.
     may_end_earlier: bool,
     waiting_since: Option<Time>,
-    /// When the first part of the flow arrived.
+    /// Arrival time of the first part of the flow.
     begun: Option<Time>,
 }
 
 impl SilenceTimer {
-    /// Until when to wait for more; waiting begins now if it has not.
+    /// Time until which to wait for more; waiting begins now if it has not.
     #[inline]
     fn wait_until(&mut self, now: Time) -> Time {
         let since = *self.waiting_since.get_or_insert(now);
@@ -68,12 +68,12 @@ impl SilenceTimer {
         self.waiting_since.is_none() || now >= self.wait_until(now)
     }
 
-    /// Whether the sender goes on at this time, as far as the plan says.
+    /// Whether the sender is still sending at this time, as far as the plan says.
     fn is_before_end(&self, now: Time) -> bool {
         !self.may_end_earlier && self.begun.is_some_and(|begun| now < begun + self.planned)
     }
 
-    /// Something of the flow has arrived.
+    /// Restarts the wait: a part of the flow has arrived.
     #[inline]
     fn restart(&mut self, now: Time) {
         self.waiting_since = Some(now);
@@ -81,7 +81,7 @@ impl SilenceTimer {
     }
 }
 
-/// What ends the flow.
+/// End of the flow, by the link or by the limit of the time.
 #[derive(Default)]
 struct SinkEnd {
     is_reached: bool,
@@ -92,15 +92,15 @@ struct SinkEnd {
     fault: Option<Fault>,
 }
 
-/// The messages before the measurement.
+/// Counts of the messages before the measurement.
 #[derive(Default)]
 struct WarmUpCounts {
     passed: u64,
-    /// Missing messages among them.
+    /// Missing messages of the warm-up.
     missing: u64,
 }
 
-/// The receiver.
+/// Receiver of a throughput flow.
 pub(crate) struct Sink {
     tuning: Option<Tuning>,
     batch: Batch,
@@ -110,7 +110,7 @@ pub(crate) struct Sink {
     loopback: Option<Loopback>,
     silence: SilenceTimer,
     sender_limits: SenderLimits,
-    /// The time of the load is over: what arrives counts, but not for the rate.
+    /// Whether the time of the load is over: later messages count, but not for the rate.
     is_load_over: bool,
     /// Keepalive messages, for links without connections.
     keepalive: Option<Keepalive>,
@@ -118,13 +118,13 @@ pub(crate) struct Sink {
     recorder: Recorder,
 }
 
-/// Messages of one receive.
+/// Number of messages in one receive.
 fn batch_messages(message_bytes: usize) -> usize {
     (2 * MAX_SEND_BATCH_BYTES / message_bytes.max(1)).clamp(2, MAX_BATCH_MESSAGES)
 }
 
 impl Sink {
-    /// Bytes of memory that a receiver takes at most, with memory of its thread where there are many.
+    /// Maximum memory of a receiver, in bytes, with memory of its thread where there are many.
     pub(crate) fn memory_bytes(load: &Load, caps: &Caps) -> usize {
         let message = load.message_bytes as usize;
         match caps.framing {
@@ -190,7 +190,7 @@ impl Sink {
         self
     }
 
-    /// For a sender that decides itself when it ends: the time of the load is the latest.
+    /// Accepts an earlier end, for a sender that decides itself when it ends: the time of the load is the latest.
     pub(crate) fn with_latest_end(mut self) -> Sink {
         self.silence.may_end_earlier = true;
         self
@@ -207,7 +207,7 @@ impl Sink {
         self.silence.waiting_since = Some(now);
     }
 
-    /// Ends the time of the load: what arrives from now on is received, and no rate includes it.
+    /// Ends the time of the load: what arrives from now on is received, but no rate includes it.
     pub(crate) fn end_load(&mut self) {
         self.is_load_over = true;
     }
@@ -223,7 +223,7 @@ impl Sink {
         &self.batch
     }
 
-    /// Where its messages go, for a party that receives before the flow begins.
+    /// Memory for the received messages, for a party that receives before the flow begins.
     pub(crate) fn batch_mut(&mut self) -> &mut Batch {
         &mut self.batch
     }
@@ -261,12 +261,12 @@ impl Sink {
         self.passed_messages() - self.warm_up.passed
     }
 
-    /// The same including the warm-up.
+    /// Messages sent including the warm-up, as derived from the received numbers.
     pub(crate) fn passed_messages(&self) -> u64 {
         self.data.passed_messages()
     }
 
-    /// Missing messages among those, if they have numbers.
+    /// Missing messages among the measured ones, if they have numbers.
     pub(crate) fn missing_messages(&self) -> u64 {
         self.data.missing_messages()
     }
@@ -421,7 +421,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A timer of datagrams, which nothing but silence ends.
+    /// Timer of a flow of datagrams, which only silence ends.
     fn timer(load: &Load) -> SilenceTimer {
         SilenceTimer {
             timeout: 5 * SECOND,

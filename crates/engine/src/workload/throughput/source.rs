@@ -21,21 +21,21 @@ use linkgauge_model::sample::Recorder;
 /// (`net.ipv4.tcp_wmem`) is four times this.
 const MAX_STREAM_WRITE_BYTES: usize = 1 << 20;
 
-/// The same for each of many connections: with longer ones, less of what the receivers read is still in the caches.
+/// `MAX_STREAM_WRITE_BYTES` for each of many connections: with longer sends, fewer of the bytes are still in the receivers' caches.
 const MAX_STREAM_WRITE_OF_MANY: usize = 128 * 1024;
 
-/// Bytes that a slow link may hold unsent: 10 ms at [`FAST_BYTES`] in [`FAST_TIME`]. A send buffer grows far beyond what such a
+/// Limit of the unsent bytes of a slow link: 10 ms at [`FAST_BYTES`] in [`FAST_TIME`]. A send buffer grows far beyond what such a
 /// link takes, and all of it would have to drain after the time of the transfer.
 const UNSENT_BYTES: u32 = 128 * 1024;
 
-/// A link that takes this in [`FAST_TIME`] has no such limit: it would cost rate, and a full buffer drains at once.
+/// Bytes that a fast link takes in [`FAST_TIME`]. It gets no limit: that would cost rate, and a full buffer drains at once.
 const FAST_BYTES: u64 = 8 << 20;
 const FAST_TIME: Duration = Duration::from_millis(640);
 
 /// Maximum sleep of a paced sender: no event wakes it, so it must check for a stop.
 const MAX_SCHEDULE_SLEEP: Duration = Duration::from_millis(100);
 
-/// The sender.
+/// Sender of a throughput flow.
 pub(crate) struct Source {
     framing: Framing,
     message_bytes: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Source {
     position: u64,
     /// Bytes sent of the end message, once it has begun.
     end_message_sent: Option<usize>,
-    /// Since this time the link has taken no bytes.
+    /// Time since which the link has taken no bytes.
     stalled_since: Option<Time>,
     /// Undelivered bytes of the link when it last took none.
     unacknowledged_bytes: u64,
@@ -71,14 +71,14 @@ pub(crate) struct Source {
     recorder: Recorder,
 }
 
-/// What is done about the bytes that a link holds unsent.
+/// Limit of the bytes that a link holds unsent: the next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnsentLimit {
-    /// The limit is to be set.
+    /// The limit must be set.
     Set,
     /// The limit is set; the link has taken bytes since this time.
     Watch(Option<Time>),
-    /// The link is fast: the limit is to be removed.
+    /// The link is fast: the limit must be removed.
     Remove,
 }
 
@@ -89,13 +89,13 @@ fn limit_to_line_rate(stop: StopCondition, caps: &Caps) -> StopCondition {
     StopCondition { volume_bytes: stop.volume_bytes.or(caps.link_rate.and_then(in_time)), ..stop }
 }
 
-/// Messages of one send.
+/// Number of messages in one send.
 fn batch_messages(message_bytes: usize) -> usize {
     (MAX_SEND_BATCH_BYTES / message_bytes.max(1)).clamp(1, MAX_BATCH_MESSAGES / 2)
 }
 
 impl Source {
-    /// Bytes of memory that a sender takes at most: for itself, and shared with the other senders of its session.
+    /// Maximum memory of a sender, in bytes: its own, and the part shared with the other senders of its session.
     pub(crate) fn memory_bytes(load: &Load, caps: &Caps) -> (usize, usize) {
         let message = load.message_bytes as usize;
         match caps.framing {
@@ -166,7 +166,7 @@ impl Source {
         self.position / self.message_bytes as u64
     }
 
-    /// The bytes return over the same link to a [`super::Sink`] with the same state.
+    /// Makes this the sender of a loop: the bytes return over the same link to a [`super::Sink`] with the same state.
     pub(crate) fn looped(mut self, load: &Load, caps: &Caps, looped: Arc<LoopbackState>) -> Source {
         let warm_up = limit_to_line_rate(load.warm_up, caps);
         self.phases = PhaseTracker::new(warm_up, limit_to_line_rate(load.stop, caps));
@@ -211,7 +211,7 @@ impl Source {
         Ok(count)
     }
 
-    /// The next bytes of a stream: one message, or the rest of it.
+    /// Step that sends the next bytes of a stream: one message, or the rest of it.
     fn stream_step(&mut self, now: Time) -> Step<'_> {
         let into = (self.position % self.message_bytes as u64) as usize;
         if into == 0
@@ -232,7 +232,7 @@ impl Source {
         Step::Send { bytes: self.stream.slice_at(self.position, length), message: length }
     }
 
-    /// As many whole messages as are due and fit into one send.
+    /// Step that sends as many whole messages as are due and fit into one send.
     fn message_step(&mut self, now: Time) -> Step<'_> {
         let left = self.phases.bytes_left(self.message_bytes as u64).div_ceil(self.message_bytes as u64);
         let most = (self.messages.len() / self.message_bytes).min(left as usize);

@@ -28,7 +28,7 @@ fn message(sink: &mut Sink, number: u64, now: Time) {
     sink.on_received(now);
 }
 
-/// How long a sink waits for more after its first message.
+/// Time for which a sink waits for more after its first message.
 fn receive_timeout(closes: bool) -> Duration {
     let caps = Caps {
         framing: Framing::Message,
@@ -195,7 +195,7 @@ fn a_connectionless_receiver_sends_keepalives() {
     assert_eq!((now, signs), (at(5), 25));
 }
 
-/// The limits of unsent bytes of a TCP link at the start, and after 20 MiB of which each took so long.
+/// Limits of unsent bytes of a TCP link at the start, and after 20 MiB of which each took `per_mebibyte`.
 fn unsent_limits(options: &str, per_mebibyte: Duration, stop: StopCondition) -> [u32; 2] {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}{options}", listener.local_addr().unwrap());

@@ -34,7 +34,7 @@ fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, chunk_bytes: usize) -
     comparison
 }
 
-/// Changed, lost, inserted, reordered.
+/// Returns the numbers of changed, lost, inserted and reordered bytes or blocks.
 fn counts(comparison: &StreamComparison) -> (u64, u64, u64, u64) {
     (comparison.changed, comparison.lost, comparison.inserted, comparison.reordered)
 }
