@@ -1,4 +1,4 @@
-//! Connect: how long it takes to open a connection, and how many can be opened in a second. Nothing is sent on them.
+//! Connect: time to open a connection, and number of connections that can be opened in a second. Nothing is sent on them.
 //!
 //! The party is `Connector`. It has one connection at a time, which it closes before it opens the next one.
 
@@ -57,7 +57,7 @@ struct PendingConnection {
     is_measured: bool,
 }
 
-/// Opens and closes connections, and records how long opening took.
+/// Opens and closes connections, and records the time that opening took.
 pub(crate) struct Connector {
     schedule: SendSchedule,
     phases: PhaseTracker,
@@ -73,7 +73,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// A client for one flow; its link is open.
+    /// Client for one flow; its link is open.
     pub fn new(load: &Load, recorder: Recorder) -> Connector {
         let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
         let phases = PhaseTracker::new(load.warm_up, load.stop);

@@ -53,9 +53,9 @@ pub const WORKLOAD: Workload = Workload {
     figures,
 };
 
-/// Largest receive in bytes; a longer reply arrives in several chunks.
+/// Maximum size of a receive, in bytes; a longer reply arrives in several chunks.
 const MAX_CHUNK_BYTES: usize = 65_536;
-/// The same for each of many servers with timestamps, so that one takes a few kilobytes.
+/// Maximum size of a receive, in bytes, for each of many servers with timestamps, so that one takes a few kilobytes.
 const MANY_CHUNK_BYTES: usize = 4096;
 
 fn method(load: &Load) -> String {
@@ -76,7 +76,7 @@ pub(crate) fn figures(measured: &MeasuredFlows) -> Figures {
 
 /// Encodes requests and decodes replies.
 pub trait RequestReplyCodec: Send {
-    /// The request with this sequence number.
+    /// Returns the request with this sequence number.
     fn encode_request(&mut self, sequence: u64) -> &[u8];
 
     /// Sets the current time before each request, for requests with a timestamp.
@@ -88,10 +88,10 @@ pub trait RequestReplyCodec: Send {
     /// Gives up waiting for a reply to this number.
     fn abandon(&mut self, _sequence: u64) {}
 
-    /// The link was opened again; no reply to an earlier request follows.
+    /// Starts again after the link was opened again; no reply to an earlier request follows.
     fn restart(&mut self) {}
 
-    /// Why the server refused to reply, in one line.
+    /// Reason of the server for its refusal to reply, in one line.
     fn refusal_reason(&self) -> String {
         "the server refuses to reply".to_owned()
     }
@@ -106,7 +106,7 @@ pub trait RequestReplyCodec: Send {
         None
     }
 
-    /// The offset of the clocks by common time, where both hosts follow it.
+    /// Offset of the clocks by common time, where both hosts follow it.
     fn common_time(&self) -> Option<CommonTime> {
         None
     }
@@ -116,7 +116,7 @@ pub trait RequestReplyCodec: Send {
         false
     }
 
-    /// The stages of the last round trip at the server, as it reported them, and the stamps of the reply before.
+    /// Stages of the last round trip at the server, as it reported them, and the stamps of the reply before.
     fn reply_stages(&self) -> Option<ReplyStages> {
         None
     }
@@ -168,13 +168,13 @@ pub enum ReplyStatus {
     Refused,
 }
 
-/// The server: returns received bytes, message by message or as a stream.
+/// Server of round trips: returns received bytes, message by message or as a stream.
 pub(crate) struct Reflector {
     batch: Batch,
     /// The part of the batch that is still to be returned.
     unsent: Range<usize>,
     framing: Framing,
-    /// Boxed, because thousands of flows tune their link once and reflect for long.
+    /// Settings of the link, boxed because thousands of flows tune their link once and reflect for long.
     tuning: Option<Box<Tuning>>,
     idle_timeout: Duration,
     last_received: Option<Time>,
@@ -183,7 +183,7 @@ pub(crate) struct Reflector {
 }
 
 impl Reflector {
-    /// Ends after `idle` without input.
+    /// Reflector that ends after `idle` without input.
     pub fn new(framing: Framing, largest: usize, tuning: Tuning, idle: Duration) -> Reflector {
         Reflector {
             batch: Batch::new(largest, 1),

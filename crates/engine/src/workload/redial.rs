@@ -1,4 +1,4 @@
-//! Connections that a party closes and opens again: when it does so, and how long opening takes.
+//! Connections that a party closes and opens again: the time of opening, and its duration.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ const MAX_UNANSWERED: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Redial {
     is_open: bool,
-    /// When opening began, while it is in progress.
+    /// Time at which opening began, while it is in progress.
     opening_since: Option<Time>,
-    /// On a virtual clock opening may take no time, and then a closed loop would never end.
+    /// Earliest time of the next connection: on a virtual clock, opening may take no time, and a closed loop would never end.
     not_before: Time,
-    /// Connections without a reply, since the last one with a reply.
+    /// Number of connections without a reply, since the last one with a reply.
     without_reply: u32,
 }
 
-/// How opening a connection has ended.
+/// Outcome of opening a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpeningEnd {
-    /// When it began.
+    /// Time at which opening began.
     pub began: Time,
     /// Whether the connection is open. If not, no reply came in time.
     pub(crate) is_open: bool,
 }
 
 impl Redial {
-    /// The link is open.
+    /// Connection that is open.
     pub fn new() -> Redial {
         Redial { is_open: true, opening_since: None, not_before: Time(0), without_reply: 0 }
     }
@@ -66,7 +66,7 @@ impl Redial {
     ///
     /// # Errors
     ///
-    /// The link cannot be opened, for another reason than a missing reply.
+    /// Reasons other than a missing reply for which the link cannot be opened.
     pub(crate) fn end_opening(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<OpeningEnd, Fault> {
         let began = self.opening_since.take().unwrap_or(now);
         match outcome {
@@ -85,18 +85,18 @@ impl Redial {
 #[derive(Debug)]
 pub(crate) struct RequestsPerConnection {
     most: u64,
-    /// Requests on this connection so far.
+    /// Number of requests on this connection so far.
     sent: u64,
     redial: Redial,
 }
 
 impl RequestsPerConnection {
-    /// At most `most` requests on each connection; the first one is open.
+    /// Connections with at most `most` requests each; the first one is open.
     pub fn new(most: u64) -> RequestsPerConnection {
         RequestsPerConnection { most, sent: 0, redial: Redial::new() }
     }
 
-    /// A request was sent.
+    /// Counts a sent request.
     #[inline]
     pub(crate) fn count_sent(&mut self) {
         self.sent += 1;
@@ -108,7 +108,7 @@ impl RequestsPerConnection {
         self.sent >= self.most
     }
 
-    /// The next step towards a new connection; `None` once it is open.
+    /// Next step towards a new connection; `None` once it is open.
     pub(crate) fn next_step(&mut self, now: Time) -> Option<Step<'static>> {
         if !self.is_used_up() {
             return None;
@@ -125,7 +125,7 @@ impl RequestsPerConnection {
     ///
     /// # Errors
     ///
-    /// As [`Redial::end_opening`].
+    /// Same errors as [`Redial::end_opening`].
     pub(crate) fn end_opening(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<OpeningEnd, Fault> {
         let ended = self.redial.end_opening(outcome, now)?;
         if ended.is_open {

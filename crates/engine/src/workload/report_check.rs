@@ -35,7 +35,7 @@ const MAX_FOREIGN_MESSAGES: u64 = 1_000;
 const ENDLESS: &str = "the server went on sending after the end of the download, or its report is wrong: restart it, or use another version \
                        of it";
 
-/// The client's own observations.
+/// Observations of the client itself.
 pub(crate) struct LocalObservations<'a> {
     /// Endpoints of the case.
     pub(crate) endpoints: &'a [Endpoint],
@@ -45,9 +45,9 @@ pub(crate) struct LocalObservations<'a> {
     pub(crate) caps: &'a [Caps],
     /// The client's flows.
     pub(crate) flows: &'a [FlowResult],
-    /// From before the first byte until the arrival of the report.
+    /// Time from before the first byte until the arrival of the report.
     pub(crate) elapsed: Duration,
-    /// A signal ended the flows early.
+    /// Whether a signal ended the flows early.
     pub(crate) was_interrupted: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct CheckedReport {
     pub(crate) report: ServerReport,
     /// Removed values, one line each.
     pub(crate) problems: Vec<String>,
-    /// The delivered rate is unknown.
+    /// Whether the delivered rate is unknown.
     pub(crate) is_rate_unknown: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn check_report(mut report: ServerReport, known: &LocalObservations) 
 }
 
 impl LocalObservations<'_> {
-    /// The flows of an endpoint in one direction.
+    /// Flows of an endpoint in one direction.
     fn flows_of(&self, role: FlowRole, port: usize) -> impl Iterator<Item = &FlowResult> {
         self.flows.iter().filter(move |flow| flow.role == role && flow.endpoint_index == port)
     }

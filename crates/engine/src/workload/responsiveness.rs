@@ -59,10 +59,10 @@ const MIN_DEFAULT_BLOCK_BYTES: u32 = 64;
 /// Bytes that the client's and the server's system may hold unsent, where they can limit it: a probe waits for them.
 const UNSENT_BYTES: u32 = 16_384;
 
-/// Bytes of a receive.
+/// Size of one receive, in bytes.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// A block takes 26 ms at 5 Mbit/s. On a serial line, the bytes of 10 ms.
+/// Default block size in bytes. A block takes 26 ms at 5 Mbit/s; on a serial line, it has the bytes of 10 ms.
 fn default_size(caps: &Caps) -> u32 {
     match caps.link_rate {
         Some(line) if caps.is_device => {
@@ -91,7 +91,7 @@ pub(crate) struct ConnectionParties {
 }
 
 impl ConnectionParties {
-    /// For `connections` connections with this load each. `idle`: time without load at the beginning, in which the first
+    /// Parties for `connections` connections with this load each. `idle`: time without load at the beginning, in which the first
     /// connection carries probes only.
     pub fn new(
         load: &Load,
@@ -110,7 +110,7 @@ impl ConnectionParties {
         }
     }
 
-    /// Where the probe beside the load stores its round trips.
+    /// Log of the probe beside the load, for its round trips.
     pub(crate) fn foreign_probes(&self) -> Arc<ProbeLog> {
         self.state.foreign_probes.clone()
     }
@@ -129,7 +129,7 @@ impl ConnectionParties {
         (connection, conductor)
     }
 
-    /// The next connection, which sends its load to the server.
+    /// Parties of the next connection, which sends its load to the server.
     pub(crate) fn upload(&mut self, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
         let (connection, conductor) = self.next_connection();
         [
@@ -138,7 +138,7 @@ impl ConnectionParties {
         ]
     }
 
-    /// The next connection, whose load the server sends.
+    /// Parties of the next connection, whose load the server sends.
     pub(crate) fn download(&mut self, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
         let (connection, conductor) = self.next_connection();
         [
@@ -147,7 +147,7 @@ impl ConnectionParties {
         ]
     }
 
-    /// The next connection, which returns its load.
+    /// Parties of the next connection, whose load returns to the client.
     pub(crate) fn looped(&mut self, caps: &Caps, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
         if let Some(line) = caps.link_rate {
             // On the idle line too, probes must not wait for each other.

@@ -1,18 +1,18 @@
-//! Whether a server had vanished when a measurement of round trips or connections ended.
+//! Detects whether a server had vanished when a measurement of round trips or connections ended.
 
 use std::time::Duration;
 
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Counts;
 
-/// Requests without a reply at the end, at least, and the least time without one beside the timeout.
+/// Minimum number of requests without a reply at the end, and the minimum time without a reply beside the timeout.
 const MIN_LOST: u64 = 3;
 const MIN_SILENCE: Duration = Duration::from_secs(1);
 
-/// Probability below which as many losses in a row are not those of a lossy link.
+/// Probability below which this number of losses in a row is not caused by a lossy link.
 const MAX_PROBABILITY: f64 = 0.01;
 
-/// The requests without a reply since the last reply.
+/// Requests without a reply since the last reply.
 #[derive(Debug, Default)]
 pub(crate) struct FinalSilence {
     lost: u64,
@@ -27,7 +27,7 @@ impl FinalSilence {
         self.lost += 1;
     }
 
-    /// Whether nothing has replied any more for so long before the end that the server or the link was lost. `last`: the last reply.
+    /// Whether no reply arrived for so long before the end that the server or the link was lost. `last`: the last reply.
     pub(crate) fn shows_lost_server(
         &self,
         counts: &Counts,

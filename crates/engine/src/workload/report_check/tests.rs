@@ -6,7 +6,7 @@ use linkgauge_model::sample::Recorder;
 
 const MB: u64 = 1_000_000;
 
-/// One flow of this many bytes in messages of 1000 bytes over two seconds.
+/// Flow of this many bytes in messages of 1000 bytes over two seconds.
 fn flow(role: FlowRole, bytes: u64) -> FlowResult {
     let mut recorder = Recorder::for_counting();
     recorder.begin(Time(0));

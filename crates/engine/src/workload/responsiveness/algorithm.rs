@@ -37,20 +37,20 @@ pub fn trimmed_mean_ns(times_ns: &mut [u64]) -> Option<f64> {
 /// Round trips per minute, of probes beside the load and of probes on its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RoundTripsPerMinute {
-    /// Round trips per minute of probes on a connection without load.
+    /// Number of round trips per minute of probes on a connection without load.
     pub(crate) foreign: Option<f64>,
-    /// Round trips per minute of probes on the connections of the load.
+    /// Number of round trips per minute of probes on the connections of the load.
     pub(crate) own: Option<f64>,
 }
 
 impl RoundTripsPerMinute {
-    /// From the trimmed means of the round trips, in ns.
+    /// Computes the figures from the trimmed means of the round trips, in ns.
     pub fn from_means_ns(foreign: Option<f64>, own: Option<f64>) -> RoundTripsPerMinute {
         let per_minute = |mean_ns: Option<f64>| mean_ns.filter(|&ns| ns > 0.0).map(|ns| 60e9 / ns);
         RoundTripsPerMinute { foreign: per_minute(foreign), own: per_minute(own) }
     }
 
-    /// The mean of both, or the one that was measured.
+    /// Mean of both, or the one that was measured.
     pub(crate) fn combined(&self) -> Option<f64> {
         match (self.foreign, self.own) {
             (Some(foreign), Some(own)) => Some((foreign + own) / 2.0),
@@ -92,7 +92,7 @@ impl MovingAverages {
         variance.sqrt() < STABLE_SHARE * newest
     }
 
-    /// How far the newest moving average can be relied on.
+    /// Confidence in the newest moving average.
     pub(crate) fn confidence(&self) -> Confidence {
         match (self.count >= AVERAGED_INTERVALS, self.is_stable()) {
             (false, _) => Confidence::Low,
@@ -102,14 +102,14 @@ impl MovingAverages {
     }
 }
 
-/// What follows from an interval.
+/// Decision after an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The goodput has risen: add a connection, if there is one left.
     AddConnection,
-    /// More connections carry no more.
+    /// The goodput has not risen, so another connection would not add to it.
     Continue,
-    /// Both are stable.
+    /// Goodput and responsiveness are stable.
     Finish,
 }
 
@@ -122,22 +122,22 @@ pub struct RampUp {
     saturated_after: Option<usize>,
     intervals: usize,
     highest_bps: f64,
-    /// What had arrived when the goodput became stable.
+    /// Data that had arrived when the goodput became stable.
     stable_from: Arrived,
-    /// What had arrived at the ends of the newest intervals, the newest last.
+    /// Data that had arrived at the ends of the newest intervals, the newest last.
     arrived: [Arrived; AVERAGED_INTERVALS + 1],
-    /// The mean of the averaged intervals at whose end something had arrived, from byte to byte: time in which the link is dead at
+    /// Mean of the averaged intervals at whose end something had arrived, from byte to byte: time in which the link is dead at
     /// the end is not part of it, and a stall in between is.
     mean_bps: Option<f64>,
 }
 
-/// Payload of the load that has arrived, and when its newest byte did. Between two of them the rate is exact, however large the
-/// parts are that arrive.
+/// Payload of the load that has arrived, and arrival time of its newest byte. The rate between two of them is exact for parts
+/// of any size.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Arrived {
-    /// Bytes since the begin of the load.
+    /// Number of bytes since the beginning of the load.
     pub bytes: u64,
-    /// When the newest one arrived.
+    /// Arrival time of the newest byte.
     pub at: Time,
 }
 
@@ -149,7 +149,7 @@ impl Arrived {
 }
 
 impl RampUp {
-    /// An interval has ended.
+    /// Ends an interval, and decides how to continue.
     pub fn end_interval(&mut self, arrived: Arrived, probes: RoundTripsPerMinute) -> Decision {
         self.intervals += 1;
         let newest = self.newest();
@@ -195,13 +195,13 @@ impl RampUp {
         self.arrived[AVERAGED_INTERVALS]
     }
 
-    /// The mean since it was stable; before, that of the last intervals.
+    /// Mean goodput since it was stable; before, the mean of the last intervals.
     fn goodput_bps(&self) -> Option<f64> {
         let stable = self.saturated_after.and_then(|_| self.newest().rate_bps_since(self.stable_from));
         stable.or(self.mean_bps)
     }
 
-    /// The result, with the round trips of the last intervals and the connections that carried the load. After saturation
+    /// Result, with the round trips of the last intervals and the connections that carried the load. After saturation
     /// the goodput counts as stable.
     pub fn figures(&self, probes: RoundTripsPerMinute, load_connections: u32) -> ResponsivenessFigures {
         let saturation = self.intervals_to_saturation().map(|intervals| INTERVAL * intervals as u32);
@@ -292,7 +292,7 @@ mod tests {
         );
     }
 
-    /// The goodput of a link of 10 Mbit/s, of which this many bytes have arrived by these times.
+    /// Goodput of a link of 10 Mbit/s, of which this many bytes have arrived by these times.
     fn goodput_mbps(arrived: &[(u64, u64)]) -> f64 {
         let mut ramp = RampUp::default();
         for &(megabits, ms) in arrived {

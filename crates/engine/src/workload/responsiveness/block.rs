@@ -16,10 +16,10 @@ pub(crate) const HEADER_BYTES: usize = 16;
 
 const MAGIC: &[u8; 4] = b"LGrp";
 
-/// Marks a count in the place of a probe.
+/// Flag in the field `probe` that marks a count.
 const COUNT_FLAG: u64 = 1 << 63;
 
-/// What a block says besides its payload.
+/// Note of a block, besides its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockNote {
     /// A probe, or the reply to it, of this number.
@@ -87,7 +87,7 @@ impl BlockReader {
     ///
     /// # Errors
     ///
-    /// Something that is no block.
+    /// The bytes are not a block.
     pub fn push(&mut self, mut bytes: &[u8], mut on_note: impl FnMut(BlockNote)) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let skipped = self.payload_left.min(bytes.len());

@@ -14,16 +14,16 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::{Recorder, Sample};
 
-/// What both halves of a connection know.
+/// State that both halves of a connection share.
 #[derive(Clone)]
 pub(crate) struct LoadConnection {
-    /// The state of the case.
+    /// State of the case.
     pub(crate) state: Arc<LoadState>,
-    /// The probes.
+    /// Probes of the connection.
     pub(crate) load_probes: Arc<LoadProbes>,
-    /// The number, from 0.
+    /// Number of the connection, from 0.
     pub(crate) index: u32,
-    /// Time between its probes.
+    /// Time between the probes of the connection.
     pub(crate) probe_interval: Duration,
     /// The load of each connection.
     pub(crate) load: Load,
@@ -45,13 +45,13 @@ impl LoadConnection {
         self.is_running() && self.state.is_stalled(now, self.load.timeout)
     }
 
-    /// How a half that moves the load ends with the measurement.
+    /// Last step of a half that moves the load.
     fn end_step(&self, now: Time) -> Step<'static> {
         if self.is_stalled(now) { Step::Fail(Fault::TimedOut) } else { Step::Done }
     }
 
-    /// How the measurement goes on with a connection that was closed at this time. A server that ends closes the connections
-    /// of the load as well, and those end the measurement.
+    /// Step of a connection that was closed at this time. A server that ends closes the connections of the load as well, and
+    /// those end the measurement.
     fn closed_step(&self, closed_at: Time, now: Time) -> Step<'static> {
         let until = closed_at + ALL_CLOSED_TIME;
         match self.is_running() {
@@ -61,7 +61,7 @@ impl LoadConnection {
         }
     }
 
-    /// The reply to a probe has arrived. A count is of no use here.
+    /// Records the reply to a probe. A count is ignored here.
     fn record_note(&self, note: BlockNote, now: Time) {
         if let BlockNote::Probe(number) = note {
             self.load_probes.record_reply(number, now);
@@ -79,9 +79,9 @@ pub(crate) struct LoadSender {
     block_bytes: usize,
     sent_bytes: usize,
     next_probe: Time,
-    /// The first connection of a loop also measures the idle link.
+    /// Whether it also measures the idle link: the first connection of a loop does.
     probes_idle_link: bool,
-    /// Closes its side at the end.
+    /// Whether it closes its side at the end.
     finishes_link: bool,
     is_finished: bool,
     recorder: Recorder,
@@ -104,7 +104,8 @@ impl LoadSender {
         }
     }
 
-    /// The blocks return: the other half of the link counts them. `can_half_close`: closing this side leaves the other open.
+    /// Makes this the sender of a loop: the other half of the link counts the returned blocks. `can_half_close`: closing this
+    /// side leaves the other open.
     pub(crate) fn looped(self, can_half_close: bool) -> LoadSender {
         let probes_idle_link = self.connection.index == 0;
         LoadSender { probes_idle_link, finishes_link: can_half_close, ..self }
@@ -295,7 +296,7 @@ impl RecordingParty for LoadReceiver {
     }
 }
 
-/// The round trips of the probes of one connection.
+/// Round trips of the probes of one connection.
 struct OwnProbes {
     connection: LoadConnection,
     conductor: Option<Conductor>,
@@ -315,7 +316,7 @@ impl OwnProbes {
         OwnProbes { connection, conductor, recorded: 0, received_bytes: 0, recorder }
     }
 
-    /// Records the probes with a reply, and conducts. Returns when to look again.
+    /// Records the probes with a reply, and runs the conductor. Returns the time of the next check.
     fn advance(&mut self, now: Time) -> Time {
         while let Some(replied) = self.connection.load_probes.replied_probe(self.recorded + 1) {
             let RepliedProbe { sent, received } = replied;
@@ -338,7 +339,7 @@ impl OwnProbes {
     }
 }
 
-/// The other half of a connection that sends the load: receives the replies, or in a loop the load itself.
+/// Other half of a connection that sends the load: receives the replies, or in a loop the load itself.
 pub(crate) struct ReplyReceiver {
     probes: OwnProbes,
     tuning: Option<Tuning>,
@@ -351,7 +352,7 @@ pub(crate) struct ReplyReceiver {
 }
 
 impl ReplyReceiver {
-    /// The receiver of replies; with a conductor on the first connection.
+    /// Receiver of replies; with a conductor on the first connection.
     pub fn new(
         connection: LoadConnection,
         conductor: Option<Conductor>,
@@ -369,7 +370,7 @@ impl ReplyReceiver {
         }
     }
 
-    /// The load returns, and counts here.
+    /// Makes this the receiver of a loop: the load returns, and counts here.
     pub(crate) fn looped(mut self) -> ReplyReceiver {
         self.probes.recorder.watch_idle(self.probes.connection.state.window.clone());
         ReplyReceiver { is_looped: true, ..self }
@@ -449,18 +450,18 @@ impl RecordingParty for ReplyReceiver {
     }
 }
 
-/// The other half of a connection that receives the load: sends the probes.
+/// Other half of a connection that receives the load: sends the probes.
 pub(crate) struct ProbeSender {
     probes: OwnProbes,
     tuning: Option<Tuning>,
     header: [u8; HEADER_BYTES],
-    /// Bytes of the header that are left.
+    /// Number of bytes of the header that are still to be sent.
     bytes_left: usize,
     next_probe: Time,
 }
 
 impl ProbeSender {
-    /// The sender of probes; with a conductor on the first connection.
+    /// Sender of probes; with a conductor on the first connection.
     pub fn new(connection: LoadConnection, conductor: Option<Conductor>, recorder: Recorder) -> ProbeSender {
         ProbeSender {
             tuning: Some(connection.load.tuning()),

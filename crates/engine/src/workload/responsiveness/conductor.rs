@@ -30,11 +30,11 @@ pub(crate) struct Conductor {
     state: Arc<LoadState>,
     plan: ConductorPlan,
     ramp: RampUp,
-    /// Begin of the load.
+    /// Beginning of the load.
     begins_at: Option<Time>,
-    /// Begin of the current interval.
+    /// Beginning of the current interval.
     interval_began: Time,
-    /// When it was called last.
+    /// Time of the last call.
     last_call: Time,
     /// Scratch memory.
     times_ns: Vec<u64>,
@@ -54,7 +54,7 @@ impl Conductor {
         }
     }
 
-    /// Does what is due. The first call begins the measurement. Returns when the next call is due.
+    /// Performs the actions that are due. The first call begins the measurement. Returns the time of the next call.
     pub(crate) fn advance(&mut self, now: Time) -> Time {
         let begins_at = *self.begins_at.get_or_insert_with(|| {
             let begins_at = now + self.plan.idle;
@@ -97,7 +97,7 @@ impl Conductor {
         }
     }
 
-    /// Round trips per minute of the replies from `from` until before `to`.
+    /// Number of round trips per minute of the replies from `from` until before `to`.
     fn round_trips_per_minute(&mut self, from: Time, to: Time) -> RoundTripsPerMinute {
         let [foreign, own] = [&self.state.foreign_probes, &self.state.own_probes].map(|log| {
             log.read_into(&mut self.times_ns, from, to);
@@ -106,7 +106,7 @@ impl Conductor {
         RoundTripsPerMinute::from_means_ns(foreign, own)
     }
 
-    /// The result: of the last complete intervals, or, without one, of everything. `None` before the load has begun.
+    /// Result of the last complete intervals or, without one, of everything. `None` before the load has begun.
     pub(crate) fn into_figures(mut self) -> Option<ResponsivenessFigures> {
         let begins_at = self.begins_at?;
         let averaged = self.ramp.intervals().min(AVERAGED_INTERVALS) as u32;

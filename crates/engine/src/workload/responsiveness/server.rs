@@ -11,7 +11,7 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// Replies that may wait: a client that never reads them is stopped.
+/// Maximum bytes of replies that may wait: a client that never reads them is stopped.
 const MAX_PENDING_REPLY_BYTES: usize = 16 * 1024;
 
 /// Interval between counts of the load that has arrived.
@@ -20,12 +20,12 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between looks for a probe while sending.
 const PROBE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The state of a connection in which its load goes either way.
+/// State of a connection whose load has any direction.
 struct ConnectionState {
     tuning: Option<Tuning>,
     batch: Batch,
     reader: BlockReader,
-    /// Bytes of the load so far.
+    /// Number of bytes of the load so far.
     position: u64,
     is_closed: bool,
     fault: Option<Fault>,
@@ -45,7 +45,7 @@ impl ConnectionState {
         }
     }
 
-    /// The step that comes before all others: tuning, a fault, the end.
+    /// Step that comes before all others: tuning, a fault, the end.
     fn first_step(&mut self) -> Option<Step<'static>> {
         let tuning = self.tuning.take().map(Step::Tune);
         tuning.or_else(|| self.fault.take().map(Step::Fail)).or_else(|| self.is_closed.then_some(Step::Done))
@@ -57,13 +57,13 @@ pub struct ProbedReceiver {
     connection: ConnectionState,
     replies: Vec<u8>,
     next_count: Time,
-    /// What the last count said.
+    /// Number of bytes in the last count.
     counted: u64,
     block_bytes: u64,
 }
 
 impl ProbedReceiver {
-    /// Bytes of memory that a receiver takes.
+    /// Memory of a receiver, in bytes.
     pub(crate) const MEMORY_BYTES: usize = RECEIVE_BYTES + MAX_PENDING_REPLY_BYTES;
 
     /// A receiver for one connection.
@@ -82,7 +82,7 @@ impl ProbedReceiver {
         self.connection.position
     }
 
-    /// Counts what has arrived, unless a count was sent a moment ago.
+    /// Sends a count of the received bytes, unless a count was sent a moment ago.
     fn count(&mut self, now: Time) {
         let has_room = self.replies.len() + HEADER_BYTES <= MAX_PENDING_REPLY_BYTES;
         if now >= self.next_count && self.connection.position > self.counted && has_room {
@@ -147,7 +147,7 @@ impl Party for ProbedReceiver {
         self.count(now);
     }
 
-    /// The rest of a burst is counted as well.
+    /// Counts the rest of a burst as well.
     fn on_timeout(&mut self, now: Time) {
         self.count(now);
     }
@@ -181,7 +181,7 @@ pub struct ProbedSender {
 const PROBE_RECEIVE_BYTES: usize = 64 * HEADER_BYTES;
 
 impl ProbedSender {
-    /// Bytes of memory that a sender takes.
+    /// Memory of a sender, in bytes.
     pub(crate) fn memory_bytes(load: &Load) -> usize {
         PROBE_RECEIVE_BYTES + block_bytes(load)
     }
@@ -264,7 +264,7 @@ impl Party for ProbedSender {
         Ok(())
     }
 
-    /// Probes shall not wait in this host.
+    /// Limits the unsent bytes, so that probes do not wait in this host.
     fn on_tuned(&mut self, link: &dyn Link) {
         socket_settings::limit_unsent_bytes(link.descriptor(), UNSENT_BYTES);
     }

@@ -1,4 +1,4 @@
-//! What the parties of a case share, and what the two halves of a connection share: atomics only.
+//! State that the parties of a case share, and state that the two halves of a connection share: atomics only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -9,7 +9,7 @@ use super::algorithm::Arrived;
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::{LoadWindow, ProbeLog};
 
-/// How soon a connection notices that it shall begin or end.
+/// Interval at which a connection checks whether to begin or to end.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Probes of a connection that can be without a reply at the same time: 50 s at 20 probes per second.
@@ -20,19 +20,19 @@ const MAX_UNANSWERED: usize = 1024;
 pub(crate) struct LoadState {
     /// Connections that have begun, the first ones in order.
     pub(crate) running_connections: AtomicU32,
-    /// The measurement is over.
+    /// Whether the measurement is over.
     pub(crate) is_over: AtomicBool,
     /// Payload that the receivers of the load have got, as far as the client knows.
     moved_bytes: AtomicU64,
-    /// When it grew last, or the first connection began.
+    /// Time at which the payload last grew, or the first connection began.
     last_moved_ns: AtomicU64,
-    /// The longest time in which it did not grow.
+    /// Longest time in which the payload did not grow.
     longest_stall_ns: AtomicU64,
-    /// Round trips beside the load.
+    /// Log of the round trips beside the load.
     pub(crate) foreign_probes: Arc<ProbeLog>,
-    /// Round trips on the connections of the load.
+    /// Log of the round trips on the connections of the load.
     pub(crate) own_probes: Arc<ProbeLog>,
-    /// Begin and end of the load.
+    /// Beginning and end of the load.
     pub(crate) window: Arc<LoadWindow>,
 }
 
@@ -62,7 +62,7 @@ impl LoadState {
         self.is_over.load(Relaxed)
     }
 
-    /// More payload has arrived.
+    /// Adds payload that has arrived.
     pub(crate) fn add_moved_bytes(&self, more: u64, now: Time) {
         self.moved_bytes.fetch_add(more, Relaxed);
         let last_ns = self.last_moved_ns.fetch_max(now.0, Relaxed);
@@ -78,12 +78,12 @@ impl LoadState {
         self.longest_stall_ns.load(Relaxed).max(since_last_ns)
     }
 
-    /// What has arrived so far.
+    /// Load that has arrived so far.
     pub(crate) fn arrived(&self) -> Arrived {
         Arrived { bytes: self.moved_bytes.load(Relaxed), at: Time(self.last_moved_ns.load(Relaxed)) }
     }
 
-    /// The load begins at this time.
+    /// Begins the load at this time.
     pub fn begin(&self, now: Time) {
         self.last_moved_ns.fetch_max(now.0, Relaxed);
     }
@@ -119,9 +119,9 @@ struct ProbeTimes {
 /// A probe with its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RepliedProbe {
-    /// When it was offered to the link.
+    /// Time at which the probe was offered to the link.
     pub(crate) sent: Time,
-    /// When the reply arrived.
+    /// Arrival time of the reply.
     pub(crate) received: Time,
 }
 
@@ -146,13 +146,13 @@ impl LoadProbes {
         (next - self.newest_replied.load(Acquire) < MAX_UNANSWERED as u64).then_some(next)
     }
 
-    /// The probe is offered to the link at this instant.
+    /// Records that the probe is offered to the link at this instant.
     pub(crate) fn record_sent(&self, number: u64, at: Time) {
         self.entry(number).sent_ns.store(at.0, Relaxed);
         self.newest_sent.store(number, Release);
     }
 
-    /// The reply to this probe, and to all before it, has arrived. Other numbers are ignored.
+    /// Records the reply to this probe, and to all before it. Other numbers are ignored.
     pub(crate) fn record_reply(&self, number: u64, at: Time) {
         let replied = self.newest_replied.load(Relaxed);
         if number > replied && number <= self.newest_sent.load(Acquire) {

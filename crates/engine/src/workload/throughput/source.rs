@@ -21,7 +21,7 @@ use linkgauge_model::sample::Recorder;
 /// (`net.ipv4.tcp_wmem`) is four times this.
 const MAX_STREAM_WRITE_BYTES: usize = 1 << 20;
 
-/// `MAX_STREAM_WRITE_BYTES` for each of many connections: with longer sends, fewer of the bytes are still in the receivers' caches.
+/// `MAX_STREAM_WRITE_BYTES` for each of many connections: with longer sends, less of what receivers read is still in the caches.
 const MAX_STREAM_WRITE_OF_MANY: usize = 128 * 1024;
 
 /// Limit of the unsent bytes of a slow link: 10 ms at [`FAST_BYTES`] in [`FAST_TIME`]. A send buffer grows far beyond what such a
