@@ -38,10 +38,10 @@ pub(crate) const WORKLOAD: Workload = Workload {
     figures,
 };
 
-/// Smallest datagram: a status of the receiver has this size, and so has the header of a load with some payload.
+/// Minimum size of a datagram, in bytes: that of a status of the receiver, and of the header of a load with some payload.
 pub(crate) const MIN_DATAGRAM_BYTES: u32 = 64;
 
-/// 1250 bytes at the IP layer, as in RFC 9097.
+/// Default size of a datagram, in bytes: 1250 at the IP layer, as in RFC 9097.
 fn default_size(caps: &Caps) -> u32 {
     const PAYLOAD: usize = 1222;
     PAYLOAD.min(caps.max_message_bytes.unwrap_or(PAYLOAD)) as u32

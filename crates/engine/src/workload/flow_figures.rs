@@ -1,13 +1,13 @@
-//! The figures over the flows of a repetition: whether they were served alike, and which were the slowest.
+//! Figures over the flows of a repetition: whether they were served alike, and the slowest ones.
 
 use super::{FlowRole, MeasuredFlows};
 use linkgauge_model::run::{FlowFigures, SlowFlow};
 use linkgauge_model::stats;
 
-/// The slowest flows that are listed.
+/// Maximum number of slowest flows that are listed.
 const MAX_SLOWEST: usize = 5;
 
-/// The figures over the flows; `None` if nothing was transferred.
+/// Figures over the flows; `None` if nothing was transferred.
 pub(crate) fn flow_figures(measured: &MeasuredFlows) -> Option<FlowFigures> {
     let mut shares = flow_shares(measured);
     let amounts: Vec<f64> = shares.iter().map(|share| share.transferred as f64).collect();
@@ -42,7 +42,7 @@ pub(crate) fn flow_figures(measured: &MeasuredFlows) -> Option<FlowFigures> {
     })
 }
 
-/// The share of each flow: of round trips the replies, of a transfer the bytes at its receiver. The server counts what it
+/// Share of each flow: its replies for round trips, the bytes at the receiver for a transfer. The server counts what it
 /// received.
 fn flow_shares(measured: &MeasuredFlows) -> Vec<SlowFlow> {
     let of_role =

@@ -1,4 +1,4 @@
-//! What the parties of one flow take: the size of the messages, when they are due, and when the flow ends.
+//! Load of one flow for its parties: message size, pacing, and end.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::link::party::Tuning;
 use linkgauge_model::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge_model::sample::Room;
 
-/// A flow with more samples gets memory for any number of them.
+/// Maximum number of samples of a flow with little memory; a flow with more gets memory for any number of them.
 const MAX_FEW_SAMPLES: usize = 4096;
 
 /// The load of one flow.
@@ -15,36 +15,36 @@ const MAX_FEW_SAMPLES: usize = 4096;
 pub struct Load {
     /// Payload bytes of one message.
     pub message_bytes: u32,
-    /// When messages are due.
+    /// Send times of the messages.
     pub pacing: Pacing,
-    /// When the flow ends.
+    /// Condition that ends the flow.
     pub stop: StopCondition,
-    /// Excluded from every figure.
+    /// Warm-up, which is excluded from every figure.
     pub warm_up: StopCondition,
-    /// A request without a reply by then is lost; a flow without progress for that long has failed.
+    /// Timeout: a request without a reply by then is lost; a flow without progress for that long has failed.
     pub timeout: Duration,
-    /// How the flow's thread waits for data.
+    /// Way in which the flow's thread waits for data.
     pub wait: WaitMode,
     /// The CPU of the flow's thread; `None` leaves the choice to the system.
     pub cpu: Option<u32>,
     /// Options of the flow's socket, besides those of its endpoint.
     pub socket: SocketSettings,
-    /// Flows of the case at one endpoint: with more of them, each may take longer to end.
+    /// Number of flows of the case at one endpoint: with more of them, each may take longer to end.
     pub flows: u32,
     /// Requests on one connection, after which the flow opens a new one; `None`: all on one connection.
     pub requests_per_connection: Option<NonZeroU64>,
-    /// Number of this flow among them, from 0. The pacing of round trips is that of one flow; together they keep one
+    /// Number of this flow among them, from 0. The pacing of round trips is that of one flow; together they follow one
     /// schedule.
     pub flow_index: u32,
-    /// The kernels stamp the messages of round trips, where the links support it.
+    /// Whether the kernels stamp the messages of round trips, where the links support it.
     pub stamps: bool,
-    /// Requests of a schedule that are overdue when the next one is due are left out: the server takes a burst for too
+    /// Whether requests of a schedule that are overdue when the next one is due are left out: the server takes a burst for too
     /// many.
     pub skips_overdue: bool,
 }
 
 impl Load {
-    /// One flow at full speed, without an end, a warm-up or a timeout.
+    /// Load of one flow at full speed, without an end, a warm-up or a timeout.
     pub fn endless(message_bytes: u32) -> Load {
         Load {
             message_bytes,
@@ -63,12 +63,12 @@ impl Load {
         }
     }
 
-    /// The same load for another flow.
+    /// This load for another flow.
     pub(crate) fn of_flow(self, flow_index: u32) -> Load {
         Load { flow_index, ..self }
     }
 
-    /// Whether it is one of many flows, of which each must take little memory.
+    /// Whether the flow is one of many, so that each must take little memory.
     pub(crate) fn is_one_of_many(&self) -> bool {
         self.flows > 32
     }
@@ -80,12 +80,12 @@ impl Load {
         Some(Room { samples, intervals: intervals as usize })
     }
 
-    /// Whether it is a flow of few messages, which is idle most of the time.
+    /// Whether the flow has few messages, and is idle most of the time.
     pub(crate) fn has_few_samples(&self) -> bool {
         self.few_samples().is_some()
     }
 
-    /// The number of samples at most, and their time; `None`: there may be many.
+    /// Maximum number of samples, and their time; `None`: there may be many.
     fn few_samples(&self) -> Option<(usize, Duration)> {
         let time_ns = self.warm_up.time_ns.unwrap_or(0).saturating_add(self.stop.time_ns?);
         let time = Duration::from_nanos(time_ns).saturating_add(self.timeout);
@@ -100,7 +100,7 @@ impl Load {
         Tuning { wait, cpu, batch_message_bytes: None, socket, flows, stamps }
     }
 
-    /// The same for many messages at a time.
+    /// Settings of the link and the thread for many messages at a time.
     pub(crate) fn batch_tuning(&self) -> Tuning {
         Tuning { batch_message_bytes: Some(self.message_bytes), ..self.tuning() }
     }

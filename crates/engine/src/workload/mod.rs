@@ -32,7 +32,7 @@ pub mod throughput;
 
 pub use load::Load;
 
-/// What the flows of a workload carry.
+/// Kind of traffic on the flows of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficKind {
     /// Requests, each timed until its reply.
@@ -41,11 +41,11 @@ pub enum TrafficKind {
     Load,
     /// Payload that carries probes.
     ProbedLoad,
-    /// Datagrams whose rate a search decides.
+    /// Datagrams at a rate that a search decides.
     CapacitySearch,
     /// Content that the server has.
     Content,
-    /// Nothing: connections are opened and closed.
+    /// No payload: connections are opened and closed.
     Connections,
 }
 
@@ -55,11 +55,11 @@ pub struct Workload {
     pub name: &'static str,
     /// One line for the help.
     pub summary: &'static str,
-    /// What its flows carry. Every protocol that carries this supports the workload.
+    /// Traffic of its flows. Every protocol that carries this traffic supports the workload.
     pub traffic: TrafficKind,
     /// Default stop condition.
     pub(crate) default_stop: StopCondition,
-    /// The time can be split into repetitions.
+    /// Whether the time can be split into repetitions.
     pub(crate) has_repetitions: bool,
     /// Direction of the payload if the plan sets none.
     pub(crate) default_direction: Direction,
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Workload {
 pub struct MeasuredFlows<'a> {
     /// Direction of the payload.
     pub direction: Direction,
-    /// Every link delivers all bytes in order or breaks, so that missing messages are not lost.
+    /// Whether every link delivers all bytes in order or breaks, so that missing messages are not lost.
     pub(crate) is_reliable_stream: bool,
     /// Limits for the shares of late requests.
     pub late_limits: &'a [Duration],
@@ -140,7 +140,7 @@ pub struct FlowResult {
     pub cpu: Option<u32>,
     /// CPU time of its thread, in seconds.
     pub cpu_seconds: f64,
-    /// What the scheduler counted for its thread.
+    /// Counters of the scheduler for its thread.
     pub thread: ThreadCounters,
     /// CPU seconds spent busy-polling; not part of the other CPU times.
     pub(crate) busy_poll_seconds: f64,
@@ -153,11 +153,11 @@ pub struct FlowResult {
     pub(crate) acknowledged_bytes: Option<u64>,
     /// Segments that the local system sent again, where it counts them.
     pub(crate) retransmits: Option<u64>,
-    /// The link took nothing, or nothing arrived, for the whole timeout.
+    /// Whether the link took nothing, or nothing arrived, for the whole timeout.
     pub(crate) is_stalled: bool,
     /// Errors that its serial port counted.
     pub line_errors: Option<UartErrors>,
-    /// Why it ended early.
+    /// Reason for an early end.
     pub fault: Option<Failure>,
 }
 
@@ -208,12 +208,12 @@ pub struct FlowReport {
     pub warm_up_messages: Option<u64>,
     /// Bytes of the first receipt, which took no part of the elapsed time.
     pub head_bytes: u64,
-    /// First to last receipt by the server's clock, in nanoseconds.
+    /// Time from the first to the last receipt by the server's clock, in nanoseconds.
     pub elapsed_ns: u64,
     /// Time from the first receipt on the port to the first receipt of this flow, by the same clock, if it is reported.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub began_ns: Option<u64>,
-    /// What it received over time, if the client asked for it.
+    /// Received data over time, if the client asked for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub series: Option<Box<ReceivedSeries>>,
     /// Messages that arrived more than once.
@@ -227,20 +227,20 @@ pub struct FlowReport {
     /// Marks of the messages that the server received, if the client asked for that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub marks: Option<Box<MarkCounts>>,
-    /// The server sent; otherwise it received.
+    /// Whether the server sent; otherwise it received.
     pub inward: bool,
     /// The CPU on which the server's thread ran at the end of the flow, if it is reported.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<u32>,
-    /// The server did not receive until the end of the transfer.
+    /// Whether the server did not receive until the end of the transfer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub unfinished: bool,
-    /// Why the server aborted the flow.
+    /// Reason for the abort of the flow by the server.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
 }
 
-/// What a flow received over time.
+/// Data that a flow received over time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReceivedSeries {
     /// Length of an interval.
@@ -249,27 +249,27 @@ pub struct ReceivedSeries {
     pub entries: Vec<[u64; 3]>,
 }
 
-/// A report of one flow must fit into a message of 8 KiB.
+/// Maximum number of reported intervals: a report of one flow must fit into a message of 8 KiB.
 pub(crate) const MAX_REPORTED_INTERVALS: usize = 300;
 
 impl ReceivedSeries {
-    /// The deliveries of a recorded series.
+    /// Deliveries of a recorded series.
     pub fn of(series: &TimeSeries) -> ReceivedSeries {
         let series = series.reduced(MAX_REPORTED_INTERVALS);
         ReceivedSeries { interval_ns: series.interval_ns(), entries: series.deliveries().collect() }
     }
 
-    /// The payload bytes of all intervals.
+    /// Payload bytes of all intervals.
     fn total_bytes(&self) -> u64 {
         self.entries.iter().fold(0, |sum: u64, [_, bytes, _]| sum.saturating_add(*bytes))
     }
 }
 
-/// Longest reason of a server why a flow ended, in bytes.
+/// Maximum length of a server's reason for the end of a flow, in bytes.
 const MAX_FAULT_BYTES: usize = 1000;
 
 impl FlowReport {
-    /// Whether it takes no more memory than that of an honest server, which reports series of some flows only.
+    /// Whether the report takes no more memory than that of an honest server, which reports series of some flows only.
     pub(crate) fn is_bounded(&self, may_have_series: bool) -> bool {
         let most = if may_have_series { MAX_REPORTED_INTERVALS } else { 0 };
         self.series.as_ref().is_none_or(|series| series.entries.len() <= most)
@@ -278,7 +278,7 @@ impl FlowReport {
 }
 
 impl ServerReport {
-    /// What the server's receivers got over time, all flows together, and for how long in ns. `None` unless each of them
+    /// Data that the server's receivers got over time, all flows together, and its duration in ns. `None` unless each of them
     /// reported it.
     pub(crate) fn received_series(&self) -> Option<(TimeSeries, u64)> {
         let received = || self.flows.iter().filter(|flow| !flow.inward);
@@ -295,8 +295,8 @@ impl ServerReport {
     }
 }
 
-/// Receiving time of these flows in ns: on each port from the first receipt of any flow to the last receipt of all flows, and
-/// of that the longest port. Flows that do not start together take longer than the longest of them.
+/// Receiving time of these flows in ns, from the first receipt of any flow to the last receipt of all flows on the slowest port.
+/// Flows that do not start together take longer than the longest of them.
 pub(crate) fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u64 {
     let mut spans: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     let mut longest = 0;
@@ -326,7 +326,7 @@ pub struct MovedBytes {
 }
 
 impl MovedBytes {
-    /// Adds what others have moved.
+    /// Adds the bytes that others have moved.
     pub fn add(&mut self, other: MovedBytes) {
         for (sum, more) in
             [(&mut self.received_bytes, other.received_bytes), (&mut self.sent_bytes, other.sent_bytes)]
@@ -344,7 +344,7 @@ pub struct ServerReport {
     pub flows: Vec<FlowReport>,
     /// CPU time of the server for the case, in seconds, if it is reported.
     pub cpu_seconds: Option<f64>,
-    /// What the server's system counted, if the client asked for it.
+    /// Counters of the server's system, if the client asked for them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub evidence: Option<EndEvidence>,
     /// Marks of the messages that the server's flows of the measurement received.
@@ -356,7 +356,7 @@ pub struct ServerReport {
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,
-    /// What its own counts of received data contradict, one line each.
+    /// Contradictions to the server's own counts of received data, one line each.
     #[serde(skip)]
     pub contradictions: Vec<String>,
 }

@@ -81,7 +81,7 @@ impl Alphabet {
         noise
     }
 
-    /// Returns the first `length` bytes of the noise, in memory shared by all concurrent users: a thousand flows need one mebibyte.
+    /// Returns the first `length` bytes of the noise, in memory that all concurrent users share: a mebibyte for a thousand flows.
     fn shared_noise(&self, length: usize) -> Arc<[u8]> {
         static IN_USE: Mutex<Vec<CachedNoise>> = Mutex::new(Vec::new());
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);

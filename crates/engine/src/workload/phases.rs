@@ -23,7 +23,7 @@ pub(crate) struct PhaseTracker {
     warm_up: StopCondition,
     stop: StopCondition,
     phase: Phase,
-    /// Set until the first message: a measurement without any message has no result, so its time limit does not apply.
+    /// Whether a message is required: a measurement without any has no result, so its time limit does not apply before the first.
     needs_message: bool,
     began_at: Option<Time>,
     count: u64,
@@ -79,7 +79,7 @@ impl PhaseTracker {
         self.began_at = Some(at);
     }
 
-    /// When the phase reaches the limit of its time; [`Time::NEVER`] if it has none.
+    /// Time at which the phase reaches the limit of its time; [`Time::NEVER`] if it has none.
     pub(crate) fn time_limit(&self) -> Time {
         let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
         match (self.began_at, limit.time_ns) {
@@ -100,7 +100,7 @@ impl PhaseTracker {
         self.bytes += bytes;
     }
 
-    /// Bytes left until the volume or count is reached; `u64::MAX` without such a limit. A count with a least time is no limit:
+    /// Bytes left until the volume or count is reached; `u64::MAX` without such a limit. A count with a minimum time is no limit:
     /// more messages follow until that time.
     pub(crate) fn bytes_left(&self, message: u64) -> u64 {
         let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
@@ -117,14 +117,14 @@ impl PhaseTracker {
 #[derive(Debug, Clone)]
 pub(crate) struct SendSchedule {
     pacing: Pacing,
-    /// Where this flow begins among several that share a schedule, as a part of the time between two of its messages.
+    /// Beginning of this flow among several that share a schedule, as a fraction of the time between two of its messages.
     shared_from: Option<f64>,
     started_at: Option<Time>,
     /// Messages scheduled so far. Times are multiples of the interval, so rounding errors do not add up.
     index: u64,
     next_due: Option<Time>,
     random: SplitMix64,
-    /// Messages that are overdue when the next one is due are left out, and counted here.
+    /// Number of overdue messages that were left out; `None`: they are not left out.
     skipped: Option<u64>,
 }
 
@@ -156,7 +156,7 @@ impl SendSchedule {
         self.skipped.as_mut().map_or(0, std::mem::take)
     }
 
-    /// The newest message that is due instead of the overdue one.
+    /// Due time of the newest message that replaces the overdue one.
     fn skip_to(&mut self, due: Time, now: Time) -> Time {
         let (Pacing::Fixed { per_second }, Some(skipped), Some(start)) =
             (self.pacing, &mut self.skipped, self.started_at)
@@ -168,8 +168,8 @@ impl SendSchedule {
         *self.next_due.insert(start + saturating_seconds(self.index as f64 / per_second))
     }
 
-    /// One of several flows with this pacing that share a schedule: their messages take turns, in the order of their numbers.
-    /// With random gaps, each has gaps of its own.
+    /// Makes this one of several flows that share a schedule: their messages take turns, in the order of their numbers.
+    /// With random intervals, each flow has different ones.
     pub fn sharing(mut self, flow_index: u32, flows: u32) -> SendSchedule {
         if flows > 1 && self.pacing.per_second().is_some() {
             self.shared_from = Some(f64::from(flow_index) / f64::from(flows));
@@ -188,12 +188,12 @@ impl SendSchedule {
         (self.started_at, self.index, self.next_due) = (None, 0, None);
     }
 
-    /// Whether other flows keep this schedule as well.
+    /// Whether other flows use this schedule as well.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared_from.is_some()
     }
 
-    /// The first due time. Flows that share a schedule have one origin, that of the clock, whenever each of them begins.
+    /// First due time. Flows that share a schedule have one origin, that of the clock, at any time of their beginning.
     fn first_due(&mut self, now: Time) -> Time {
         let Some(part) = self.shared_from else { return now };
         match self.pacing {
@@ -216,7 +216,7 @@ impl SendSchedule {
         matches!(self.pacing, Pacing::Closed | Pacing::ThinkTime { .. })
     }
 
-    /// The time of the next message; `now` in a closed loop. With a think time the first call after the previous round
+    /// Time of the next message; `now` in a closed loop. With a think time the first call after the previous round
     /// trip begins the pause.
     #[inline]
     pub(crate) fn due(&mut self, now: Time) -> Time {
@@ -241,8 +241,8 @@ impl SendSchedule {
         }
     }
 
-    /// Messages that were due before `end` and have not been sent, once that has passed; then none is due before it any more.
-    /// A single one does not count: it may be due just at the end.
+    /// Number of messages that were due before `end` and not sent, once `end` has passed; then no more is due before it.
+    /// One message alone does not count: it may be due just at the end.
     pub(crate) fn take_overdue(&mut self, end: Time, now: Time) -> u64 {
         let mut overdue = 0;
         while !self.is_closed_loop() && now >= end && self.due(end) < end {
@@ -269,7 +269,7 @@ impl SendSchedule {
     }
 }
 
-/// The maximum duration if the schedule exceeds it.
+/// Duration of this number of seconds, or the maximum duration if it is shorter.
 fn saturating_seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! The capacity: the highest rate of a second, at the IP layer.
+//! Measures the capacity: the highest rate of a second, at the IP layer.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use super::search::ip_rate_bps;
 /// Length of a part whose rate counts.
 const SUB_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The rates of the seconds of a flow, by the clock of the receiver.
+/// Rates of the seconds of a flow, by the clock of the receiver.
 #[derive(Debug, Default)]
 pub(crate) struct CapacityMeter {
-    /// Time, datagrams and bytes at the begin of the current second.
+    /// Time, datagrams and bytes at the beginning of the current second.
     start: Option<(u64, u64, u64)>,
     highest_bps: Option<f64>,
 }
 
 impl CapacityMeter {
-    /// The counts at this time, in ns, since the begin.
+    /// Adds the counts at this time, in ns, since the beginning.
     pub fn push(&mut self, at_ns: u64, datagrams: u64, bytes: u64) {
         let (start_ns, datagrams_before, bytes_before) = *self.start.get_or_insert((at_ns, datagrams, bytes));
         let elapsed = Duration::from_nanos(at_ns.saturating_sub(start_ns));

@@ -1,4 +1,4 @@
-//! The receiver: counts, and reports every trial interval. The same at client and server.
+//! Receiver: counts, and reports every trial interval. Client and server use the same code.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// Datagrams of one receive.
+/// Maximum datagrams of one receive.
 const MAX_BATCH: usize = if MAX_BATCH_MESSAGES < 64 { MAX_BATCH_MESSAGES } else { 64 };
 
-/// The receiver.
+/// Receiver of a capacity search.
 pub struct CapacityReceiver {
     side: Side,
     tuning: Option<Tuning>,
@@ -23,7 +23,7 @@ pub struct CapacityReceiver {
     meter: CapacityMeter,
     status: LoadStatus,
     encoded: [u8; STATUS_BYTES],
-    /// When the newest datagram arrived.
+    /// Arrival time of the newest datagram.
     newest_at: Option<Time>,
     next_status: Option<Time>,
     began_at: Option<Time>,
@@ -33,7 +33,7 @@ pub struct CapacityReceiver {
 }
 
 impl CapacityReceiver {
-    /// Bytes of memory that a receiver takes.
+    /// Memory of a receiver, in bytes.
     pub(crate) fn memory_bytes(load: &Load) -> usize {
         Batch::bytes_for(load.message_bytes as usize, MAX_BATCH)
     }
@@ -66,7 +66,7 @@ impl CapacityReceiver {
         &self.batch
     }
 
-    /// When the next status is due. The client reports from the begin on, so that the server sends; the server reports once
+    /// Time of the next status. The client reports from the beginning, so that the server sends; the server reports once
     /// something has arrived.
     fn status_due(&mut self, now: Time) -> Time {
         if self.side == Side::Server && self.newest_at.is_none() {

@@ -15,21 +15,21 @@ pub(crate) const HEADER_BYTES: u64 = 28;
 const LOW_DELAY: Duration = Duration::from_millis(30);
 const HIGH_DELAY: Duration = Duration::from_millis(90);
 
-/// An interval with more missing datagrams than this is bad.
+/// Maximum number of missing datagrams of an interval that is not bad.
 const MAX_MISSING: u64 = 10;
 
 /// The row up to which the search takes fast steps, and the rows of such a step.
 const HIGH_SPEED_ROW: u32 = 1000;
 const FAST_STEP: u32 = 10;
 
-/// Bad intervals in a row after which the search is slow, and the rows that it falls back then.
+/// Number of bad intervals in a row after which the search is slow, and the rows that it falls back then.
 const SLOW_AFTER: u32 = 3;
 const FALL_BACK: u32 = 30;
 
 /// The highest row: 10 Gbit/s.
 pub(crate) const MAX_ROW: u32 = 10_000;
 
-/// The sending rate.
+/// Sending rate of the search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RateSearch {
     row: u32,
@@ -37,7 +37,7 @@ pub(crate) struct RateSearch {
 }
 
 impl RateSearch {
-    /// A trial interval in which this many datagrams were missing, with this delay above the shortest one.
+    /// Ends a trial interval in which this many datagrams were missing, with this delay above the shortest one.
     pub fn end_interval(&mut self, missing: u64, delay: Duration) {
         if missing <= MAX_MISSING && delay < LOW_DELAY {
             if self.row < HIGH_SPEED_ROW && self.bad_intervals < SLOW_AFTER {
@@ -53,19 +53,19 @@ impl RateSearch {
         }
     }
 
-    /// The row.
+    /// Current row of the table.
     pub(crate) fn row(&self) -> u32 {
         self.row
     }
 
-    /// Datagrams per second with this payload; one per trial interval in row 0.
+    /// Number of datagrams per second with this payload; one per trial interval in row 0.
     pub(crate) fn datagrams_per_second(&self, payload_bytes: u32) -> f64 {
         let bits = (u64::from(payload_bytes) + HEADER_BYTES) as f64 * 8.0;
         (f64::from(self.row) * 1e6 / bits).max(1.0 / TRIAL_INTERVAL.as_secs_f64())
     }
 }
 
-/// Bits per second at the IP layer.
+/// Rate in bits per second at the IP layer.
 pub(crate) fn ip_rate_bps(datagrams: u64, payload_bytes: u64, time: Duration) -> f64 {
     (payload_bytes + datagrams * HEADER_BYTES) as f64 * 8.0 / time.as_secs_f64()
 }

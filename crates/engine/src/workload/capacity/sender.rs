@@ -1,4 +1,4 @@
-//! The sender: its rate follows the search, which the receiver feeds. The same at client and server.
+//! Sender: its rate follows the search, which the receiver feeds. Client and server use the same code.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// Datagrams of one send.
+/// Maximum datagrams of one send.
 const MAX_BATCH: usize = 32;
 
-/// A sender that is late by more than this sends no more to catch up.
+/// Maximum delay for which a sender sends more datagrams to catch up.
 const MAX_LAG: Duration = Duration::from_millis(5);
 
-/// Without a status for this time nothing is sent: the receiver may be gone, or never have asked.
+/// Time without a status after which nothing is sent: the receiver may be gone, or may never have asked.
 const STATUS_TIMEOUT: Duration = TRIAL_INTERVAL.saturating_mul(4);
 
-/// Time between looks for a status while datagrams are always due.
+/// Interval between checks for a status while datagrams are always due.
 const STATUS_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Who begins: the client sends at the lowest rate until a status arrives, the server waits for the first status.
+/// Side of the measurement: the client sends at the lowest rate until a status arrives, the server waits for the first status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The end that measures.
@@ -33,7 +33,7 @@ pub enum Side {
     Server,
 }
 
-/// The sender.
+/// Sender of a capacity search.
 pub struct CapacitySender {
     side: Side,
     tuning: Option<Tuning>,
@@ -56,7 +56,7 @@ pub struct CapacitySender {
 }
 
 impl CapacitySender {
-    /// Bytes of memory that a sender takes at most: one datagram, and copies of it.
+    /// Maximum memory of a sender, in bytes: one datagram, and copies of it.
     pub(crate) fn memory_bytes(load: &Load) -> usize {
         (load.message_bytes as usize).max(LOAD_HEADER_BYTES).saturating_mul(1 + MAX_BATCH)
     }
@@ -99,7 +99,7 @@ impl CapacitySender {
         &self.batch
     }
 
-    /// Whether the receiver is there, or has not had the time to say so.
+    /// Whether the receiver has reported recently, or may not have had the time to report.
     fn may_send(&self, now: Time) -> bool {
         match self.last_status {
             Some((at, _)) => now <= at + STATUS_TIMEOUT,
@@ -111,7 +111,7 @@ impl CapacitySender {
         Duration::from_secs_f64(1.0 / self.search.datagrams_per_second(self.datagram_bytes as u32))
     }
 
-    /// Datagrams that are due, or the time of the next one.
+    /// Number of datagrams that are due; as an error, the time of the next one.
     fn due_datagrams(&mut self, now: Time) -> Result<usize, Time> {
         let due = *self.next_due.get_or_insert(now);
         if due > now {
@@ -125,7 +125,7 @@ impl CapacitySender {
         Ok((1 + more as usize).min(MAX_BATCH))
     }
 
-    /// A status has arrived: a trial interval is over.
+    /// Applies a status: a trial interval is over.
     fn apply(&mut self, status: LoadStatus, now: Time) {
         let before = self.last_status.map_or_else(LoadStatus::default, |(_, before)| before);
         if self.last_status.is_some() && status.at_ns <= before.at_ns {

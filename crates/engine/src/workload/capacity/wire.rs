@@ -5,7 +5,7 @@
 //! status  "LGcs" 0[4] highest number[8] datagrams[8] bytes[8] time[8] newest sent[8] its age[8]
 //! ```
 //!
-//! Numbers are big-endian and times nanoseconds of the clock of the end that writes them. Counts are those since the begin, so a
+//! Numbers are big-endian and times nanoseconds of the clock of the end that writes them. Counts start at the beginning, so a
 //! lost status costs nothing.
 
 /// Bytes of the header of a datagram of the load.
@@ -25,7 +25,7 @@ pub(crate) fn number(bytes: &[u8], index: usize) -> Option<u64> {
 pub struct LoadHeader {
     /// Number of the datagram, from 1.
     pub number: u64,
-    /// When it was sent.
+    /// Send time, by the clock of the sender, in ns.
     pub sent_ns: u64,
 }
 
@@ -44,25 +44,25 @@ impl LoadHeader {
     }
 }
 
-/// What the receiver has got so far.
+/// Data that the receiver has got so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoadStatus {
     /// Highest number of a datagram.
     pub highest: u64,
-    /// Datagrams.
+    /// Number of datagrams.
     pub datagrams: u64,
-    /// Their payload.
+    /// Payload of the datagrams, in bytes.
     pub bytes: u64,
-    /// When this was written.
+    /// Time at which the status was written, in ns.
     pub(crate) at_ns: u64,
-    /// When the newest datagram was sent, by the clock of the sender; 0 without one.
+    /// Send time of the newest datagram, by the clock of the sender, in ns; 0 without one.
     pub(crate) newest_sent_ns: u64,
-    /// How long ago it arrived.
+    /// Time since the arrival of the newest datagram, in ns.
     pub(crate) newest_age_ns: u64,
 }
 
 impl LoadStatus {
-    /// The encoded status.
+    /// Encodes the status.
     pub fn encode(self) -> [u8; STATUS_BYTES] {
         let mut bytes = [0; STATUS_BYTES];
         bytes[..8].copy_from_slice(STATUS_MAGIC);
@@ -74,7 +74,7 @@ impl LoadStatus {
         bytes
     }
 
-    /// A received status; `None` if it is something else.
+    /// Parses a status; `None` if it is something else.
     pub fn parse(bytes: &[u8]) -> Option<LoadStatus> {
         bytes.strip_prefix(STATUS_MAGIC).filter(|rest| rest.len() == STATUS_BYTES - 8)?;
         Some(LoadStatus {
