@@ -295,7 +295,7 @@ impl ServerReport {
     }
 }
 
-/// Receiving time of these flows in ns, from the first receipt of any flow to the last receipt of all flows on the slowest port.
+/// Receiving time of these flows in ns: first receipt of any flow to last receipt of all flows, of the port that takes longest.
 /// Flows that do not start together take longer than the longest of them.
 pub(crate) fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u64 {
     let mut spans: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
@@ -356,7 +356,7 @@ pub struct ServerReport {
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,
-    /// Contradictions to the server's own counts of received data, one line each.
+    /// Contradictions within the server's own counts of received data, one line each.
     #[serde(skip)]
     pub contradictions: Vec<String>,
 }

@@ -193,7 +193,7 @@ impl SendSchedule {
         self.shared_from.is_some()
     }
 
-    /// First due time. Flows that share a schedule have one origin, that of the clock, at any time of their beginning.
+    /// First due time. Flows that share a schedule have one origin, that of the clock, independent of their beginning.
     fn first_due(&mut self, now: Time) -> Time {
         let Some(part) = self.shared_from else { return now };
         match self.pacing {
@@ -269,7 +269,7 @@ impl SendSchedule {
     }
 }
 
-/// Duration of this number of seconds, or the maximum duration if it is shorter.
+/// Duration of this number of seconds; the maximum duration if it would be exceeded.
 fn saturating_seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! The request is its own reply: the codec of every protocol that echoes.
+//! Codec of every protocol that echoes: the request is its own reply.
 //!
 //! Sequence numbers match replies to requests. If bytes can be lost or changed and one request is in flight, the
 //! position matches instead: all input is the reply to that request, whatever its content.
@@ -15,21 +15,21 @@ use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
 pub struct EchoCodec {
     message: PatternMessage,
     framing: Framing,
-    /// The stream may lose bytes, so an unfinished reply is dropped when its request expires.
+    /// Whether the stream may lose bytes, so that an unfinished reply is dropped when its request expires.
     is_lossy: bool,
-    /// Replies are matched by position.
+    /// Whether replies are matched by position.
     matches_by_position: bool,
     header: [u8; SEQUENCE_BYTES],
     received_bytes: usize,
     sequence: u64,
     corrupt_bytes: u64,
-    /// For matching by position: the request without a complete reply, and the last expired one.
+    /// Request without a complete reply, and the last expired one; for matching by position.
     outstanding: Option<u64>,
     abandoned: Option<u64>,
 }
 
 impl EchoCodec {
-    /// A codec for messages of this load over a link with these capabilities.
+    /// Codec for messages of this load over a link with these capabilities.
     pub fn new(load: &Load, caps: &Caps) -> EchoCodec {
         let lossy = caps.framing == Framing::Stream && !caps.is_reliable;
         EchoCodec {

@@ -1,4 +1,4 @@
-//! What the client has to settle before it sends: the rest of a request, and late replies without a number.
+//! State of the client that it settles before it sends: the rest of a request, and late replies without a number.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use super::MAX_CHUNK_BYTES;
 use crate::link::Framing;
 use linkgauge_model::clock::Time;
 
-/// The request that is being sent.
+/// Request that is being sent.
 pub(crate) struct OutgoingRequest {
-    /// Size of the current request, and how many of its bytes the link has taken.
+    /// Size of the current request, and number of its bytes that the link has taken.
     request_bytes: usize,
     sent_bytes: usize,
     /// Maximum bytes of a request for one send.
     max_send_bytes: usize,
-    /// A send is pending: the link takes the bytes or reports that it could not.
+    /// Whether a send is pending: the link takes the bytes or reports that it could not.
     is_send_pending: bool,
-    /// Since this time the link has taken nothing of an unfinished request.
+    /// Time since which the link has taken nothing of an unfinished request.
     stalled_since: Option<Time>,
-    /// Receive pending input before the next send: the server may be blocked until the client reads.
+    /// Whether to receive pending input before the next send: the server may be blocked until the client reads.
     pub(crate) must_receive_first: bool,
 }
 
@@ -39,7 +39,7 @@ impl OutgoingRequest {
         self.sent_bytes > 0
     }
 
-    /// The party has its turn again: if a send is still pending, the link could not take it.
+    /// Settles a pending send, when the party has its turn again: the link could not take it.
     #[inline]
     pub(crate) fn settle_send(&mut self, now: Time) {
         if std::mem::take(&mut self.is_send_pending) {
@@ -53,12 +53,12 @@ impl OutgoingRequest {
         self.stalled_since.is_some_and(|since| now >= since + timeout)
     }
 
-    /// No request follows, so none can stall.
+    /// Ends the requests: none follows, so none can stall.
     pub fn end(&mut self) {
         self.stalled_since = None;
     }
 
-    /// The next part of the request to send.
+    /// Next part of the request to send.
     #[inline]
     pub(crate) fn next_part<'a>(&mut self, request: &'a [u8]) -> &'a [u8] {
         self.request_bytes = request.len();
@@ -84,7 +84,7 @@ impl OutgoingRequest {
 /// Late replies to lost requests. Without numbers they would be taken for the reply to the next request.
 pub(crate) struct LateReplies {
     has_sequence_numbers: bool,
-    /// The last receive found no input, so the next request can be sent.
+    /// Whether the last receive found no input, so that the next request can be sent.
     is_drained: bool,
     /// End of the wait for the late reply to a lost request.
     until: Time,
@@ -106,13 +106,13 @@ impl LateReplies {
         }
     }
 
-    /// Input has arrived.
+    /// Notes that input has arrived.
     #[inline]
     pub(crate) fn note_input(&mut self, now: Time) {
         self.silent_at = now + self.silence;
     }
 
-    /// Until when to drain late input before the next request. The wait is bounded for devices that send continuously.
+    /// Time until which to drain late input before the next request. The wait is bounded for devices that send continuously.
     #[inline]
     pub(crate) fn drain_until(&mut self, now: Time, timeout: Duration) -> Option<Time> {
         if self.has_sequence_numbers {
@@ -122,17 +122,17 @@ impl LateReplies {
         (!self.is_drained && now < since + 2 * timeout).then(|| self.until.max(self.silent_at).max(now))
     }
 
-    /// A request was lost; its reply may arrive until this time. With the time of its arrival the wait ends.
+    /// Notes a lost request, whose reply may arrive until this time. With the time of its arrival the wait ends.
     pub(crate) fn expect_until(&mut self, until: Time) {
         self.until = until;
     }
 
-    /// A receive found no input.
+    /// Notes that a receive found no input.
     pub(crate) fn mark_drained(&mut self, now: Time) {
         self.is_drained |= now >= self.silent_at;
     }
 
-    /// A request was sent: the next one needs another check.
+    /// Notes that a request was sent: the next one needs another check.
     #[inline]
     pub(crate) fn restart(&mut self) {
         (self.is_drained, self.since) = (self.has_sequence_numbers, None);

@@ -22,39 +22,39 @@ use linkgauge_model::sample::{
 /// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
 pub(super) const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
 
-/// The same for each of many connections, so that one takes a few kilobytes.
+/// Maximum requests in flight on a schedule for each of many connections, so that one takes a few kilobytes.
 const MAX_OUTSTANDING_OF_MANY: u64 = 64;
 
-/// The same for a flow of few requests, besides those of its rate.
+/// Maximum requests in flight on a schedule for a flow of few requests, besides those of its rate.
 const MAX_OUTSTANDING_OF_FEW: u64 = 16;
 
-/// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
+/// Number of requests without any reply, over at least this time, after which a run ends early. With a timeout shorter than
 /// the round trip all replies are late, but they prove that a server is running.
 const MAX_UNANSWERED: u64 = 5;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
-/// Requests of a schedule that may be in flight after a stall, as a multiple of those that usually are.
+/// Number of requests of a schedule that may be in flight after a stall, as a multiple of the usual number.
 const BURST_FACTOR: f64 = 8.0;
 
-/// A round trip that is not recorded yet.
+/// Round trip that is not recorded yet.
 struct UnrecordedSample {
     sample: Sample,
     period: ProbePeriod,
-    /// Latencies of the requests just before and after it.
+    /// Latencies of the requests just before and after this one.
     neighbours_ns: [Option<u64>; 2],
 }
 
-/// What is wrong with a reply that has a valid number.
+/// Defect of a reply that has a valid number.
 #[derive(Debug, Clone, Copy)]
 struct Corruption {
-    /// Bytes that differ from the expected ones.
+    /// Number of bytes that differ from the expected ones.
     bytes: u64,
-    /// 1 if its content is not that of the reply.
+    /// 1 if the content is not that of the reply.
     messages: u64,
 }
 
 impl Corruption {
-    /// What such a reply to a request in this state is.
+    /// Kind of such a reply to a request in this state.
     fn kind_of_reply(self, state: RequestState) -> ReplyEventKind {
         match (state, self.bytes + self.messages > 0) {
             (RequestState::Waiting, true) => ReplyEventKind::CorruptReply,
@@ -66,7 +66,7 @@ impl Corruption {
     }
 }
 
-/// Requests that may be in flight, if replies identify them.
+/// Number of requests that may be in flight, if replies identify them.
 fn window_size(load: &Load, caps: &Caps, is_numbered: bool) -> WindowSize {
     let min_tracked = min_tracked_requests(load);
     if !is_numbered || load.pacing.per_second().is_none() {
@@ -81,7 +81,7 @@ fn window_size(load: &Load, caps: &Caps, is_numbered: bool) -> WindowSize {
     WindowSize { max_outstanding, min_tracked, numbers }
 }
 
-/// More requests than a schedule has in flight, even in bursts: they expire after the timeout.
+/// Upper limit of the requests that a schedule has in flight, even in bursts: they expire after the timeout.
 fn outstanding_by_rate(load: &Load) -> u64 {
     let Some(per_second) = load.pacing.per_second() else { return u64::MAX };
     let expected = per_second * load.timeout.as_secs_f64();
@@ -98,7 +98,7 @@ fn min_tracked_requests(load: &Load) -> u64 {
     }
 }
 
-/// Memory for what one call receives.
+/// Memory for one receive.
 fn new_batch(load: &Load, caps: &Caps) -> Batch {
     match caps.framing {
         Framing::Stream if load.is_one_of_many() || load.has_few_samples() => Batch::lent(MAX_CHUNK_BYTES),
@@ -110,26 +110,26 @@ fn new_batch(load: &Load, caps: &Caps) -> Batch {
     }
 }
 
-/// The client: sends requests, matches replies, records. What every step uses comes first, and what few use is boxed, because of
-/// ten thousand clients none stays in the caches.
+/// Client of the latency workload. The fields that every step uses come first, and those that few use are boxed, because the
+/// caches hold none of ten thousand clients.
 #[repr(C)]
 pub struct Pinger {
-    /// Until the first step.
+    /// Settings of the link, until the first step.
     tuning: Option<Box<Tuning>>,
-    /// Only where the kernel stamps messages.
+    /// Tracker of the stages, only where the kernel stamps messages.
     stages: Option<Box<StageTracker>>,
-    /// Only where the link is opened again after some requests.
+    /// State of the connection, only where the link is opened again after some requests.
     connection: Option<Box<RequestsPerConnection>>,
     codec: Box<dyn RequestReplyCodec>,
-    /// The next message is the first one after the warm-up.
+    /// Whether the next message is the first one after the warm-up.
     is_first_measured: bool,
     is_closed: bool,
     is_refused: bool,
-    /// Bytes that arrived after the last reply.
+    /// Number of bytes that arrived after the last reply.
     stray_bytes: u64,
-    /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
+    /// Number of requests lost before the first reply; set if waiting for all planned requests would take too long.
     unanswered: Option<u64>,
-    /// Absent where a further measurement follows, or other connections show more.
+    /// Requests without a reply at the end; absent where a further measurement follows, or other connections show more.
     silence: Option<FinalSilence>,
     window: RequestWindow,
     timeout: Duration,
@@ -138,7 +138,7 @@ pub struct Pinger {
     late_replies: LateReplies,
     batch: Batch,
     phases: PhaseTracker,
-    /// Recorded while the next reply is in flight, so that recording is not part of any latency.
+    /// Round trip that is recorded while the next reply is in flight, so that recording is not part of any latency.
     unrecorded_sample: Option<UnrecordedSample>,
     payload_bytes: u64,
     recorder: Recorder,
@@ -161,7 +161,7 @@ fn track_stages(
 }
 
 impl Pinger {
-    /// A client for one flow over a link with these capabilities. `codec` defines the layout of requests and
+    /// Client for one flow over a link with these capabilities. `codec` defines the layout of requests and
     /// replies.
     pub fn new(
         codec: Box<dyn RequestReplyCodec>,
@@ -215,8 +215,8 @@ impl Pinger {
         self.phases.phase() != Phase::WarmUp && !self.is_first_measured
     }
 
-    /// The phase of the next request. The warm-up ends with its last reply, if the next request is due only after it: the gap
-    /// would be lost time.
+    /// Phase of the next request. The warm-up ends with its last reply, if the next request is due only after it: the time
+    /// between them would be lost.
     #[inline]
     fn advance_phase(&mut self, now: Time) -> Phase {
         let is_warm =
@@ -250,14 +250,14 @@ impl Pinger {
         }
     }
 
-    /// Whether so few requests have a reply that no further one is expected.
+    /// Whether so few requests have a reply that no more replies are expected.
     fn is_silent(&self) -> bool {
         let Some(unanswered) = self.unanswered else { return false };
         let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
         unanswered >= MAX_UNANSWERED && silence >= LEAST_SILENCE
     }
 
-    /// Whether stamps are to be read now. Uses those that were read.
+    /// Whether stamps are to be read now. Uses the stamps that were read before.
     #[inline]
     fn must_read_stamps(&mut self) -> bool {
         let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) else { return false };
@@ -333,7 +333,7 @@ impl Pinger {
         }
     }
 
-    /// All requests have a reply or are lost.
+    /// Last step: all requests have a reply or are lost.
     fn last_step(&mut self, now: Time) -> Step<'_> {
         self.record_pending();
         let Recorder { counts, last_instant, .. } = &self.recorder;
@@ -345,7 +345,7 @@ impl Pinger {
         }
     }
 
-    /// No request follows. Counts those that were due until the end of the measurement and are still not sent.
+    /// Ends the schedule: no request follows. Counts those that were due until the end of the measurement and are still not sent.
     fn end_schedule(&mut self, now: Time) {
         self.outgoing.end();
         self.recorder.counts.missed_sends += self.schedule.take_overdue(self.phases.time_limit(), now);

@@ -9,38 +9,38 @@ use linkgauge_model::sample::{
     LocalStamps, RemoteStages, ReplyEventKind, ReplyLog, Sample, StageTimes, StampedEnds,
 };
 
-/// Round trips whose stamps may still arrive. A power of two.
+/// Number of round trips whose stamps may still arrive. A power of two.
 const TRACKED: usize = 1024;
 
-/// What a reply says about the server's stamps.
+/// Server's stamps in a reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplyStages {
-    /// From the arrival of the request at the server's host until its program had it, in nanoseconds.
+    /// Time from the arrival of the request at the server's host until its program had it, in nanoseconds.
     pub receive_ns: Option<u64>,
-    /// Until its program sent the reply, in nanoseconds. `None` if its times contradict each other.
+    /// Time from then until the program sent the reply, in nanoseconds. `None` if its times contradict each other.
     pub program_ns: Option<u64>,
-    /// The stamps of an earlier reply, which that reply could not have.
+    /// Stamps of an earlier reply, which that reply could not contain.
     pub earlier: Option<EarlierReply>,
 }
 
-/// The stamps of a reply when it was sent.
+/// Stamps of a reply when it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlierReply {
-    /// The number of its request.
+    /// Number of the request.
     pub sequence: u64,
-    /// From the program's send until the reply was put into the queue of the device, in nanoseconds.
+    /// Time from the program's send until the reply was put into the queue of the device, in nanoseconds.
     pub send_ns: u64,
-    /// Until the reply left the host, in nanoseconds.
+    /// Time from then until the reply left the host, in nanoseconds.
     pub queue_ns: u64,
 }
 
-/// What is known of one round trip.
+/// Known stamps and stages of one round trip.
 #[derive(Debug, Clone, Copy, Default)]
 struct RoundTrip {
     sequence: u64,
     /// Whether the slot holds a round trip that is not recorded yet.
     is_open: bool,
-    /// The own stamps are complete.
+    /// Whether the client's own stamps are complete.
     is_noted: bool,
     queued: Option<Time>,
     departed: Option<Time>,
@@ -49,10 +49,10 @@ struct RoundTrip {
     sent_by_remote: Option<(u64, u64)>,
 }
 
-/// The stages of the round trips of one flow while they are measured. Fixed size.
+/// Stages of the round trips of one flow while they are measured. Fixed size.
 #[derive(Debug)]
 pub(crate) struct StageTracker {
-    /// The stamps of the last reading.
+    /// Stamps of the last reading.
     pub(crate) stamps: SendStamps,
     round_trips: Vec<RoundTrip>,
     ends: StampedEnds,
@@ -60,14 +60,14 @@ pub(crate) struct StageTracker {
     /// Bytes of one request on a stream.
     request_bytes: u64,
     sent_requests: u64,
-    /// The stamps of a request should be there.
+    /// Whether the stamps of a request should be there.
     must_read: bool,
     /// Log of the flow's replies, where another thread prints each of them.
     reply_log: Option<Arc<ReplyLog>>,
 }
 
 impl StageTracker {
-    /// For requests of one size.
+    /// Tracker for requests of one size.
     pub fn new(ends: StampedEnds, caps: &Caps, request_bytes: u64) -> StageTracker {
         StageTracker {
             stamps: SendStamps::new(),
@@ -91,7 +91,7 @@ impl StageTracker {
         (slot.is_open && slot.sequence == sequence).then_some(slot)
     }
 
-    /// The next request was sent. What is in its slot never got all of its stamps.
+    /// Notes that the next request was sent. The round trip in its slot never got all of its stamps.
     pub(crate) fn on_sent(&mut self, sequence: u64, is_measured: bool, times: &mut StageTimes) {
         self.sent_requests += 1;
         let slot = &mut self.round_trips[sequence as usize & (TRACKED - 1)];
@@ -101,7 +101,7 @@ impl StageTracker {
         *slot = RoundTrip { sequence, is_open: is_measured, ..RoundTrip::default() };
     }
 
-    /// The first reply to a request was received; `arrived` is its stamp.
+    /// Notes the first reply to a request; `arrived` is its stamp.
     pub(crate) fn on_reply(
         &mut self,
         sample: Sample,
@@ -127,7 +127,7 @@ impl StageTracker {
         }
     }
 
-    /// Something was received, also before the measurement: unread stamps fill the buffer of the socket.
+    /// Notes a receive, also before the measurement: unread stamps fill the buffer of the socket.
     pub(crate) fn on_received(&mut self) {
         self.must_read = true;
     }
@@ -154,7 +154,7 @@ impl StageTracker {
         self.stamps.clear();
     }
 
-    /// The request that a stamp belongs to. On a stream it is that of the last byte of a request.
+    /// Number of the request that a stamp belongs to. On a stream it is the stamp of the last byte of a request.
     fn sequence_of(&self, stamp: &SendStamp) -> Option<u64> {
         let unit = if self.framing == Framing::Stream { self.request_bytes } else { 1 };
         let sent_units = self.sent_requests * unit;
@@ -193,7 +193,7 @@ impl StageTracker {
         times.record(sample, local, remote);
     }
 
-    /// The flow has ended: the open round trips with a reply have no stages. The last one never has those of its reply.
+    /// Ends the flow: the open round trips with a reply have no stages. The last one never has the stamps of its reply.
     pub fn finish(&mut self, times: &mut StageTimes) {
         let open = self.round_trips.iter_mut().filter(|slot| slot.is_open && slot.reply.is_some());
         for slot in open {

@@ -30,24 +30,24 @@ use linkgauge_model::sample::{CommonTime, ServerTimestamps};
 /// Bytes of the number and the times: the smallest message.
 pub const STAMPED_BYTES: usize = SEQUENCE_BYTES + 16;
 
-/// Where the times stand in a message.
+/// Position of the times in a message.
 const ARRIVED: Range<usize> = SEQUENCE_BYTES..SEQUENCE_BYTES + 8;
 const LEFT: Range<usize> = SEQUENCE_BYTES + 8..STAMPED_BYTES;
 
-/// Bytes of a message with stamps of the kernel: its smallest size.
+/// Minimum size of a message with stamps of the kernel, in bytes.
 pub const STAGED_BYTES: usize = STAMPED_BYTES + 20;
 
-/// Where these stand.
+/// Position of the stamps in a message.
 const RECEIVE: Range<usize> = STAMPED_BYTES..STAMPED_BYTES + 4;
 const EARLIER: Range<usize> = RECEIVE.end..RECEIVE.end + SEQUENCE_BYTES;
 const SEND: Range<usize> = EARLIER.end..EARLIER.end + 4;
 const QUEUE: Range<usize> = SEND.end..STAGED_BYTES;
 
-/// The client's side.
+/// Client side of round trips with the server's times.
 pub struct StampedEchoCodec {
     message: PatternMessage,
     framing: Framing,
-    /// The start of a reply that arrives in several chunks, and all of its bytes so far.
+    /// Start of a reply that arrives in several chunks, and number of all its bytes so far.
     header: [u8; STAGED_BYTES],
     /// Bytes of the number, the times and the stamps.
     header_bytes: usize,
@@ -59,7 +59,7 @@ pub struct StampedEchoCodec {
 }
 
 impl StampedEchoCodec {
-    /// For messages of at least [`STAMPED_BYTES`], or [`STAGED_BYTES`] with stamps.
+    /// Codec for messages of at least [`STAMPED_BYTES`], or [`STAGED_BYTES`] with stamps.
     pub fn new(load: &Load, caps: &Caps) -> StampedEchoCodec {
         let mut message = PatternMessage::new(load.message_bytes as usize, Alphabet::from_caps(caps));
         let header_bytes = if load.stamps { STAGED_BYTES } else { STAMPED_BYTES };
@@ -77,12 +77,12 @@ impl StampedEchoCodec {
         }
     }
 
-    /// Both hosts follow common time.
+    /// Sets the offset of the clocks by common time, if both hosts follow it.
     pub(crate) fn with_common_time(self, common_time: Option<CommonTime>) -> StampedEchoCodec {
         StampedEchoCodec { common_time, ..self }
     }
 
-    /// The reply whose header is complete.
+    /// Completes a reply whose header is complete.
     fn complete(&mut self, waiting: &Range<u64>, used: usize, corrupt_bytes: u64) -> ReplyStatus {
         let Some(sequence) = self.message.read_sequence(&self.header[..SEQUENCE_BYTES], waiting.start) else {
             return ReplyStatus::Malformed { used };
@@ -166,22 +166,22 @@ impl RequestReplyCodec for StampedEchoCodec {
     }
 }
 
-/// The server's side: returns messages of a known size, with its times in them.
+/// Server side: returns messages of a known size, with its times in them.
 pub struct StampingReflector {
     reflector: Reflector,
     message_bytes: usize,
     /// Position in the message at which the batch begins.
     offset: usize,
-    /// When the current message arrived.
+    /// Arrival time of the current message.
     arrived: Time,
-    /// The clock was read again after the receipt, or after a part was sent.
+    /// Whether the clock was read again after the receipt, or after a part was sent.
     has_reread_clock: bool,
-    /// Only where the kernel stamps messages.
+    /// Tracker of the replies' stamps, only where the kernel stamps messages.
     stages: Option<Box<ReplyTracker>>,
 }
 
 impl StampingReflector {
-    /// Bytes of one receive, which are most of the memory of a reflector.
+    /// Size of one receive in bytes, which is most of the memory of a reflector.
     pub(crate) fn receive_bytes(caps: &Caps, load: &Load) -> usize {
         match caps.framing {
             Framing::Stream if load.is_one_of_many() => super::MANY_CHUNK_BYTES,
@@ -190,7 +190,7 @@ impl StampingReflector {
         }
     }
 
-    /// For messages of `message_bytes`. Ends after `idle` without input.
+    /// Reflector for messages of `message_bytes`, which ends after `idle` without input.
     pub fn new(caps: &Caps, load: &Load, message_bytes: usize, idle: Duration) -> StampingReflector {
         let largest = StampingReflector::receive_bytes(caps, load);
         StampingReflector {
@@ -208,7 +208,7 @@ impl StampingReflector {
         &self.reflector
     }
 
-    /// Writes a time into `field` of the messages in the unsent bytes: `first` where the first one is the rest of a message.
+    /// Writes a time into `field` of the messages in the unsent bytes: `first` into the first one if it is the rest of a message.
     fn write(&mut self, field: Range<usize>, first: Time, others: Time) {
         let Reflector { batch, unsent, .. } = &mut self.reflector;
         let bytes = &mut batch.bytes[unsent.clone()];
@@ -229,7 +229,7 @@ impl StampingReflector {
 }
 
 impl StampingReflector {
-    /// Writes what is known of the kernel's stamps into a batch that is one whole message, which leaves now. The messages
+    /// Writes the known stamps of the kernel into a batch that is one whole message, which leaves now. The messages
     /// of other batches have none.
     fn write_stages(&mut self, now: Time) {
         let Reflector { batch, unsent, .. } = &mut self.reflector;
@@ -252,7 +252,7 @@ impl StampingReflector {
     }
 }
 
-/// Replies whose stamps may still arrive.
+/// Number of replies whose stamps may still arrive.
 const TRACKED_REPLIES: usize = 64;
 
 /// A time in the form of a message: at least 1, because 0 stands for an unknown one. Stamps are rounded.
@@ -266,7 +266,7 @@ fn nanoseconds_between(from: Time, to: Time) -> Option<u32> {
 #[derive(Debug, Clone, Copy)]
 struct StampedReply {
     number: [u8; SEQUENCE_BYTES],
-    /// The identifier of its stamps.
+    /// Identifier of the reply's stamps.
     id: Option<u32>,
     left: Time,
     queued: Option<Time>,
@@ -278,14 +278,14 @@ struct ReplyTracker {
     stamps: SendStamps,
     framing: Framing,
     replies: [Option<StampedReply>; TRACKED_REPLIES],
-    /// Where the next reply is put.
+    /// Index of the slot for the next reply.
     next: usize,
-    /// The reply there is being sent.
+    /// Whether the reply in that slot is being sent.
     is_sending: bool,
-    /// Sends, or bytes on a stream, so far.
+    /// Number of sends, or of bytes on a stream, so far.
     sent: u32,
     must_read: bool,
-    /// The newest reply with both stamps: its number, and the times before them.
+    /// Newest reply with both stamps: its number, and the times before them.
     latest: Option<([u8; SEQUENCE_BYTES], u32, u32)>,
 }
 

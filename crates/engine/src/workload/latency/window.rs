@@ -1,4 +1,4 @@
-//! The requests in flight, by their numbers, and those before them whose replies may still arrive.
+//! Requests in flight, by their numbers, and those before them whose replies may still arrive.
 //!
 //! A lost request does not hold up those after it: its number is skipped until its reply can no longer be taken for another one.
 
@@ -21,7 +21,7 @@ pub(crate) enum RequestState {
 pub(crate) struct RequestSlot {
     /// The number in the message.
     pub(crate) number: u64,
-    /// Numbers before it that no request has.
+    /// Number of numbers before it that no request has.
     skipped: u32,
     pub(crate) intended: Time,
     pub(crate) sent: Time,
@@ -39,7 +39,7 @@ impl RequestSlot {
         self.number - u64::from(self.skipped)
     }
 
-    /// Until when no other request gets a number with the same place.
+    /// Time until which no other request gets a number with the same place.
     #[inline]
     fn kept_until(&self, timeout: Duration, is_ambiguous: bool) -> Time {
         match self.state {
@@ -54,20 +54,20 @@ impl RequestSlot {
 /// Sizes of a [`RequestWindow`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WindowSize {
-    /// Requests in flight.
+    /// Maximum number of requests in flight.
     pub(crate) max_outstanding: u64,
-    /// Requests that are remembered, at least.
+    /// Minimum number of requests that are remembered.
     pub(crate) min_tracked: u64,
-    /// The number of different numbers, if a message has fewer than may be needed until a request is lost.
+    /// Number of different numbers, if a message has fewer than may be needed until a request is lost.
     pub(crate) numbers: Option<u64>,
 }
 
-/// The latest requests.
+/// Window of the latest requests.
 pub(crate) struct RequestWindow {
-    /// A ring, indexed by number. It is twice the window, to recognise late and duplicate replies; or as long as there are
+    /// Ring of requests, indexed by number. It is twice the window, to recognise late and duplicate replies; or as long as there are
     /// different numbers.
     slots: Vec<RequestSlot>,
-    /// A reply names only the place in the ring.
+    /// Whether a reply names only the place in the ring.
     is_ambiguous: bool,
     oldest_outstanding: u64,
     next_number: u64,
@@ -108,13 +108,13 @@ impl RequestWindow {
         self.next_number
     }
 
-    /// Requests before the next one.
+    /// Number of requests before the next one.
     #[inline]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next_number - u64::from(self.skipped)
     }
 
-    /// The numbers from the oldest request in flight to the next request, as far back as all numbers of messages differ.
+    /// Numbers from the oldest request in flight to the next request, as far back as all numbers of messages differ.
     #[inline]
     pub(crate) fn outstanding(&self) -> Range<u64> {
         let newest = self.next_number.saturating_sub(self.slots.len() as u64 / 2);
@@ -175,7 +175,7 @@ impl RequestWindow {
         (is_own || is_kept).then_some(slot)
     }
 
-    /// The first byte of the next request was sent.
+    /// Notes that the first byte of the next request was sent.
     #[inline]
     pub(crate) fn begin_request(
         &mut self,
@@ -190,7 +190,7 @@ impl RequestWindow {
             RequestSlot { number, skipped, intended, sent, latency_ns: None, state, is_measured, period };
     }
 
-    /// All of the next request was sent.
+    /// Notes that all of the next request was sent.
     #[inline]
     pub(crate) fn advance(&mut self) -> &RequestSlot {
         self.next_number += 1;
@@ -198,7 +198,7 @@ impl RequestWindow {
         self.slot(self.next_number - 1)
     }
 
-    /// When the oldest request in flight expires.
+    /// Time at which the oldest request in flight expires.
     #[inline]
     fn next_expiry(&self, timeout: Duration) -> Time {
         match self.is_empty() {
@@ -207,7 +207,7 @@ impl RequestWindow {
         }
     }
 
-    /// When a request expires, or a number is free again for a client that waits for one.
+    /// Time at which a request expires, or a number is free again for a client that waits for one.
     #[inline]
     pub(crate) fn next_change(&self, timeout: Duration, is_waiting_for_number: bool) -> Time {
         if !is_waiting_for_number || self.in_flight >= self.max_outstanding {
@@ -217,7 +217,7 @@ impl RequestWindow {
         kept.min().unwrap_or(Time::NEVER)
     }
 
-    /// The next overdue request, which is lost from now on. The window moves past all settled requests.
+    /// Next overdue request, which is lost from now on. The window moves past all settled requests.
     #[inline]
     pub(crate) fn expire_next(&mut self, now: Time, timeout: Duration) -> Option<RequestSlot> {
         while self.oldest_outstanding < self.next_number {
@@ -249,8 +249,8 @@ impl RequestWindow {
         self.highest_received.is_some_and(|highest| number < highest)
     }
 
-    /// The reply arrived after this time. Returns the durations of the round trips just before and just after, as far as they
-    /// have theirs: a lost request has none.
+    /// Notes the reply, which arrived after this time. Returns the durations of the round trips just before and just after, as far
+    /// as they have a reply: a lost request has no duration.
     #[inline]
     pub(crate) fn mark_received(&mut self, number: u64, latency_ns: u64) -> [Option<u64>; 2] {
         let place = self.place(number);
@@ -273,7 +273,7 @@ impl RequestWindow {
         prefetch(self.slot(self.oldest_outstanding));
     }
 
-    /// Nothing is in flight any more.
+    /// Clears the window: nothing is in flight any more.
     pub(crate) fn clear(&mut self) {
         self.oldest_outstanding = self.next_number;
         self.in_flight = 0;

@@ -16,13 +16,13 @@ const MESSAGES: Caps =
 
 const TIMEOUT_NS: u64 = 1_000;
 
-/// A pinger and its time.
+/// Pinger and its time.
 struct PingerHarness {
     pinger: Pinger,
     now: Time,
 }
 
-/// The next step of the pinger, with the bytes it offers.
+/// Next step of the pinger, with the bytes it offers.
 #[derive(Debug, PartialEq)]
 enum WantedStep {
     Send(Vec<u8>),
@@ -555,7 +555,7 @@ fn no_gap_of_a_slow_schedule_is_lost_to_the_warm_up() {
     assert_eq!((response.min(), response.max()), (40, 40));
 }
 
-/// Runs a schedule of one request every 2 ns. `delay` is that of the reply to each request, if one comes: an odd
+/// Runs a schedule of one request every 2 ns. `delay` is the delay of the reply to each request, if one comes: an odd
 /// number, so that no reply arrives when a request is due.
 fn run_schedule(
     size: u32,

@@ -1,4 +1,4 @@
-//! The fate of each reply, as `latency --each` prints it.
+//! Fate of each reply, as `latency --each` prints it.
 
 use super::*;
 use linkgauge_model::sample::{ReplyEventKind, ReplyLogs, ReplySource};
