@@ -55,19 +55,19 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     serve: None,
 };
 
-/// Maximum chunk of a message of 998 bytes, the longest that loggers accept.
+/// Maximum chunk in bytes, in a message of 998 bytes, the longest that loggers accept.
 const MAX_CHUNK_BYTES: u32 = 991;
 
 /// Maximum bytes of records in a reply (BMP5 manual).
 const RECORD_REPLY_BYTES: u32 = 512;
 
-/// The longest name of a file (BMP5 manual).
+/// Maximum length of the name of a file (BMP5 manual).
 const MAX_NAME_CHARACTERS: usize = 64;
 
 /// Reply to a wrong security code.
 const PERMISSION_DENIED: &str = "permission denied: the logger requires another security code (--security)";
 
-/// The target of a download.
+/// Target of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DownloadTarget {
     File(String),
@@ -231,7 +231,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     Ok(Box::new(LoggerSession { flows, effective_settings: Map::new() }))
 }
 
-/// A logger that has replied.
+/// Session with a logger that has replied.
 struct LoggerSession {
     flows: Vec<Flow>,
     effective_settings: Map<String, Value>,

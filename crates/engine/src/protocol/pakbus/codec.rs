@@ -3,7 +3,7 @@
 use super::PakBusParseError;
 use super::time::LoggerTime;
 
-/// The unread rest of a message.
+/// Unread rest of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageReader<'a>(pub &'a [u8]);
 
@@ -40,7 +40,7 @@ impl<'a> MessageReader<'a> {
         Ok(LoggerTime { seconds: self.i32()?, nanoseconds: self.i32()? })
     }
 
-    /// A text and its terminating zero.
+    /// Reads a text and its terminating zero.
     pub fn text(&mut self) -> Result<String, PakBusParseError> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(PakBusParseError::TooShort)?;
         let text = self.take(end)?;
@@ -48,7 +48,7 @@ impl<'a> MessageReader<'a> {
         Ok(from_latin1(text))
     }
 
-    /// All remaining bytes.
+    /// Reads all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -74,7 +74,7 @@ pub(crate) trait MessageWriter {
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);
     fn instant(&mut self, value: LoggerTime);
-    /// A text and a terminating zero; zeros within the text are omitted.
+    /// Writes a text and a terminating zero; zeros within the text are omitted.
     fn text(&mut self, text: &str);
 }
 

@@ -3,7 +3,7 @@
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 
-/// The only supported version.
+/// Only supported version.
 const DIRECTORY_VERSION: u8 = 1;
 
 /// One file, or a drive like `CPU:`, whose size is its free space.
@@ -11,11 +11,11 @@ const DIRECTORY_VERSION: u8 = 1;
 pub struct DirectoryEntry {
     /// Name of the file with its drive, or the drive alone.
     pub name: String,
-    /// Bytes of the file, or free bytes of the drive.
+    /// Size of the file, or free space of the drive, in bytes.
     pub size: u32,
-    /// `YYYY-MM-DD hh:mm:ss` of the logger's clock; empty for drives.
+    /// Time of the last change, as `YYYY-MM-DD hh:mm:ss` of the logger's clock; empty for drives.
     pub updated: String,
-    /// 1 running, 2 run on power-up, 3 read-only, 4 hidden, 5 paused.
+    /// Attributes of the file: 1 running, 2 run on power-up, 3 read-only, 4 hidden, 5 paused.
     pub attributes: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<DirectoryEntry>, PakBusParseError> {
     Ok(entries)
 }
 
-/// The content of a `.DIR` with these entries.
+/// Encodes a `.DIR` with these entries.
 pub fn write(entries: &[DirectoryEntry]) -> Vec<u8> {
     let mut bytes = vec![DIRECTORY_VERSION];
     for entry in entries {

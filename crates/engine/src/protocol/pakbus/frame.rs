@@ -4,9 +4,9 @@
 
 /// Start and end of every frame; never occurs inside one.
 pub const SYNC_BYTE: u8 = 0xBD;
-/// Escapes the next byte.
+/// Byte that escapes the next one.
 const QUOTE_BYTE: u8 = 0xBC;
-/// Added to an escaped byte.
+/// Value that is added to an escaped byte.
 const QUOTE_OFFSET: u8 = 0x20;
 
 /// Maximum packet with nullifier that a receiver accepts, in bytes (BMP5 manual).
@@ -14,13 +14,13 @@ pub(crate) const MAX_PACKET_BYTES: usize = 1010;
 
 const NULLIFIER_BYTES: usize = 2;
 
-/// Minimum packet: the state of a link, and a nullifier.
+/// Minimum size of a packet in bytes: the state of a link, and a nullifier.
 const MIN_PACKET_BYTES: usize = 4 + NULLIFIER_BYTES;
 
 /// Seed of the signature of a packet or a table definition.
 pub(crate) const SIGNATURE_SEED: u16 = 0xAAAA;
 
-/// The signature over `bytes`, continued from `seed`.
+/// Signature over `bytes`, continued from `seed`.
 pub(crate) fn signature(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |signature, &byte| {
         let [high, low] = signature.to_be_bytes();
@@ -29,13 +29,13 @@ pub(crate) fn signature(seed: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// The two bytes that make a signature zero.
+/// Two bytes that make a signature zero.
 pub(crate) fn nullifier(signature: u16) -> [u8; NULLIFIER_BYTES] {
     let [high, low] = signature.to_be_bytes();
     [low.rotate_left(1).wrapping_add(high).wrapping_neg(), low.wrapping_neg()]
 }
 
-/// Appends the frame of a packet. The frame has two sync bytes of its own: some clients miss a frame that shares one.
+/// Appends the frame of a packet. The frame does not share its two sync bytes: some clients miss a frame that shares one.
 pub fn write(packet: &[u8], into: &mut Vec<u8>) {
     into.push(SYNC_BYTE);
     for &byte in packet.iter().chain(&nullifier(signature(SIGNATURE_SEED, packet))) {
@@ -50,20 +50,20 @@ pub fn write(packet: &[u8], into: &mut Vec<u8>) {
 /// Counts of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameCounts {
-    /// Valid packets.
+    /// Number of valid packets.
     pub(crate) packets: u64,
-    /// Frames with a non-zero signature: line errors.
+    /// Number of frames with a non-zero signature: line errors.
     pub bad_signatures: u64,
-    /// Frames that were too short, too long or wrongly quoted.
+    /// Number of frames that were too short, too long or wrongly quoted.
     pub malformed: u64,
-    /// Bytes before the first sync byte.
+    /// Number of bytes before the first sync byte.
     pub(crate) junk_bytes: u64,
 }
 
 /// Extracts packets from a stream of bytes. Memory is bounded by the longest packet, whatever the input.
 #[derive(Debug)]
 pub struct FrameDecoder {
-    /// The current frame, unquoted.
+    /// Bytes of the current frame, unquoted.
     packet: Vec<u8>,
     state: FrameDecoderState,
     counts: FrameCounts,
@@ -71,14 +71,14 @@ pub struct FrameDecoder {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameDecoderState {
-    /// Before any sync byte.
+    /// State before any sync byte.
     BeforeFirstSync,
     InFrame,
-    /// After a quote byte.
+    /// State after a quote byte.
     AfterQuote,
-    /// In an invalid frame.
+    /// State in an invalid frame.
     Skipping,
-    /// After a valid packet, which stays in the buffer until the next call.
+    /// State after a valid packet, which stays in the buffer until the next call.
     PacketComplete,
 }
 
@@ -117,7 +117,7 @@ impl FrameDecoder {
         std::mem::take(&mut self.counts)
     }
 
-    /// A byte other than the sync byte.
+    /// Adds a byte other than the sync byte.
     fn push_byte(&mut self, byte: u8) {
         match (self.state, byte) {
             (FrameDecoderState::BeforeFirstSync, _) => self.counts.junk_bytes += 1,

@@ -76,14 +76,14 @@ impl fmt::Display for ReplyCode {
     }
 }
 
-/// The fields of a hello and of its reply.
+/// Fields of a hello and of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloFields {
-    /// The sender forwards packets of other nodes.
+    /// Whether the sender forwards packets of other nodes.
     pub is_router: bool,
-    /// 0 to 7: maximum one-way delay (0: 0.2 s, 1: 1 s, 2: 5 s …).
+    /// Code of the maximum one-way delay, 0 to 7 (0: 0.2 s, 1: 1 s, 2: 5 s …).
     pub metric: u8,
-    /// Seconds that a neighbour may be silent.
+    /// Time for which a neighbour may be silent, in seconds.
     pub verify: u16,
 }
 
@@ -94,9 +94,9 @@ pub enum LoggerCommand {
     Hello(HelloFields),
     /// Requests a hello; the message itself has no reply.
     HelloRequest,
-    /// The client leaves; there is no reply.
+    /// Ends the communication of the client; there is no reply.
     Bye,
-    /// Settings by number, from the first to the last; all settings without a range.
+    /// Requests settings by number, from the first to the last; all settings without a range.
     Settings {
         /// Security code; 0 if the logger has none.
         security: u16,
@@ -119,7 +119,7 @@ pub enum LoggerCommand {
     Fetch(FetchRequest),
     /// Writes a chunk of a file on the logger.
     Store(StoreRequest),
-    /// 4 deletes a file; other actions start and stop programs.
+    /// Controls a file: 4 deletes it; other actions start and stop programs.
     Control {
         /// Security code; 0 if the logger has none.
         security: u16,
@@ -137,7 +137,7 @@ pub enum LoggerCommand {
         /// The records to read; each entry names one table.
         selections: Vec<RecordSelection>,
     },
-    /// `count` values starting at a field, each as a value of type `kind`.
+    /// Reads `count` values starting at a field, each as a value of type `kind`.
     Values {
         /// Security code; 0 if the logger has none.
         security: u16,
@@ -159,7 +159,7 @@ pub struct FetchRequest {
     pub security: u16,
     /// Name of the file with its drive, as `CPU:Def.tdf`.
     pub name: String,
-    /// The last request for this file.
+    /// Whether this is the last request for this file.
     pub is_last: bool,
     /// Position of the chunk in the file, in bytes.
     pub offset: u32,
@@ -172,9 +172,9 @@ pub struct FetchRequest {
 pub struct StoreRequest {
     /// Security code; 0 if the logger has none.
     pub security: u16,
-    /// May be empty after the first chunk.
+    /// Name of the file with its drive; may be empty after the first chunk.
     pub name: String,
-    /// This is the last chunk.
+    /// Whether this is the last chunk.
     pub is_last: bool,
     /// Position of the chunk in the file, in bytes.
     pub offset: u32,
@@ -200,20 +200,20 @@ pub struct RecordSelection {
 pub enum RecordRange {
     /// All records of the table.
     All,
-    /// From this number on.
+    /// Records from this number on.
     From(u32),
-    /// This many of the newest.
+    /// This number of the newest records.
     Newest(u32),
-    /// From the first number up to, not including, the second.
+    /// Records from the first number up to, not including, the second.
     Numbers(u32, u32),
-    /// From the first time up to, not including, the second.
+    /// Records from the first time up to, not including, the second.
     Times(LoggerTime, LoggerTime),
-    /// The rest of one long record, from a byte offset.
+    /// Rest of one long record, from a byte offset.
     Rest(u32, u32),
 }
 
 impl RecordRange {
-    /// The mode of a collection for this range.
+    /// Mode of a collection for this range.
     pub fn mode(&self) -> u8 {
         match self {
             RecordRange::All => 3,
@@ -333,7 +333,7 @@ impl LoggerCommand {
         })
     }
 
-    /// The protocol of the command, and its message.
+    /// Returns the protocol of the command, and its message.
     pub fn write(&self, transaction: u8) -> (u8, Vec<u8>) {
         let (protocol, kind) = self.kind();
         let mut bytes = vec![kind, transaction];
@@ -388,7 +388,7 @@ impl LoggerCommand {
         (protocol, bytes)
     }
 
-    /// The security code, if the command has one.
+    /// Security code, if the command has one.
     pub fn security(&self) -> Option<u16> {
         match self {
             LoggerCommand::Hello(_) | LoggerCommand::HelloRequest | LoggerCommand::Bye => None,
@@ -403,7 +403,7 @@ impl LoggerCommand {
         }
     }
 
-    /// Protocol and first byte.
+    /// Protocol and first byte of the command's message.
     pub(super) fn kind(&self) -> (u8, u8) {
         match self {
             LoggerCommand::Hello(_) => (PAKCTRL, kind::HELLO),

@@ -21,19 +21,19 @@ pub const DEFAULT_PORT: u16 = 6785;
 /// Default address of a logger. Addresses range from 1 to 4094.
 pub const DEFAULT_ADDRESS: u16 = 1;
 
-/// All nodes.
+/// Address of all nodes.
 pub const BROADCAST_ADDRESS: u16 = 0xFFF;
 
-/// Program name of the emulated logger only.
+/// Program name that only the emulated logger has.
 pub const EMULATED_MARKER: &str = "emulated by linkgauge";
 
-/// Why a message could not be parsed, in one line.
+/// Reason for the failure to parse a message, in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PakBusParseError {
     /// The message ends before its last field.
     #[error("it is too short")]
     TooShort,
-    /// A kind, type, table or version that is not supported.
+    /// The kind, type, table or version is not supported.
     #[error("its content is unknown")]
     Unknown,
 }

@@ -5,7 +5,7 @@
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 
-/// The state of a link as seen by the sender: the top four bits of a packet.
+/// State of a link as seen by the sender: the top four bits of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState(pub u8);
 
@@ -22,7 +22,7 @@ impl LinkState {
     pub const PAUSE: LinkState = LinkState(0xC);
 }
 
-/// The first half of a header: from one neighbour to the next.
+/// First half of a header: from one neighbour to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
     /// The state of the link.
@@ -31,16 +31,16 @@ pub struct Hop {
     pub to: u16,
     /// Address of the sending neighbour.
     pub from: u16,
-    /// What follows (0 nothing, 1 more, 2 unknown, 3 a reply is expected); receivers may ignore it.
+    /// Announcement of the next message (0 none, 1 more, 2 unknown, 3 a reply is expected); receivers may ignore it.
     pub expect_more: u8,
-    /// 0 low to 3 highest; receivers may ignore it.
+    /// Priority, from 0 (low) to 3 (highest); receivers may ignore it.
     pub priority: u8,
 }
 
-/// The second half: from source to destination, over any number of hops.
+/// Second half of a header: from source to destination, over any number of hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRoute {
-    /// `PAKCTRL` or `BMP5`.
+    /// Protocol of the message: `PAKCTRL` or `BMP5`.
     pub protocol: u8,
     /// Address of the destination; 4095 means every node.
     pub to: u16,
@@ -55,12 +55,12 @@ pub(crate) const PAKCTRL: u8 = 0;
 /// Protocol of clocks, files and tables.
 pub const BMP5: u8 = 1;
 
-/// A packet. Without a route it has only the state of the link.
+/// Packet of PakBus. Without a route it has only the state of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PakBusPacket<'a> {
-    /// The neighbours between which the packet passes.
+    /// Neighbours between which the packet passes.
     pub hop: Hop,
-    /// The route and the content; absent if the packet has only a state.
+    /// Route and content; absent if the packet has only a state.
     pub message: Option<(PacketRoute, &'a [u8])>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> PakBusPacket<'a> {
         Ok(PakBusPacket { hop, message: Some((PacketRoute { protocol, to, from, hops }, reader.rest())) })
     }
 
-    /// The encoded packet without its nullifier.
+    /// Encodes the packet without its nullifier.
     pub fn write(&self) -> Vec<u8> {
         let hop = &self.hop;
         let mut bytes = Vec::with_capacity(8 + self.message.map_or(0, |(_, message)| message.len()));

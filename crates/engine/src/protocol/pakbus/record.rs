@@ -5,12 +5,12 @@ use super::codec::{MessageReader, MessageWriter};
 use super::table::TableDefinition;
 use super::value::{FieldValue, LoggerTime};
 
-/// The part of a reply that belongs to one table.
+/// Part of a reply that belongs to one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordBlock {
     /// The table's number, from 1.
     pub table: u16,
-    /// Number of its first record.
+    /// Number of the first record of the block.
     pub first_record: u32,
     /// The records, or a part of one.
     pub content: BlockContent,
@@ -33,15 +33,15 @@ pub enum BlockContent {
 /// A record of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableRecord {
-    /// Consecutive, with a wrap after 2^32 - 1.
+    /// Number of the record: consecutive, with a wrap after 2^32 - 1.
     pub number: u32,
     /// Time stamp of the record.
     pub time: LoggerTime,
-    /// The values in the order of the fields; an array has several.
+    /// Values in the order of the fields; an array has several.
     pub values: Vec<FieldValue>,
 }
 
-/// Set if an offset follows instead of a number of records.
+/// Flag of a block in which an offset follows instead of a number of records.
 const FRAGMENT_FLAG: u32 = 1 << 31;
 
 /// Parses the blocks in a reply's body; returns whether there are more records. `tables` are those of the logger; the

@@ -13,7 +13,7 @@ use super::value::LoggerTime;
 pub enum LoggerReply {
     /// The reply to a hello.
     Hello(HelloFields),
-    /// A command could not be delivered or parsed. Has no transaction number of its own.
+    /// A command could not be delivered or parsed. The message has no transaction number.
     Failure(DeliveryFailure),
     /// The requested settings, or the error code (2: wrong security code).
     Settings(Result<LoggerSettings, u8>),
@@ -44,27 +44,27 @@ pub enum LoggerReply {
         /// Position of the chunk in the file, in bytes.
         offset: u32,
     },
-    /// Seconds for which the logger is busy with the command.
+    /// Result of a file command, and the time for which the logger is busy with it.
     Control {
         /// Result of the command.
         code: ReplyCode,
         /// The wait, in seconds.
         hold_off: u16,
     },
-    /// Parsed by `record.rs`.
+    /// Records of tables, which `record.rs` parses.
     Collect(Result<Vec<u8>, ReplyCode>),
     /// Values of the requested type.
     Values(Result<Vec<u8>, ReplyCode>),
 }
 
-/// Why a command was not executed, with the start of its packet.
+/// Reason for a command that was not executed, with the start of its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryFailure {
-    /// The reason.
+    /// Reason of the failure.
     pub code: FailureCode,
-    /// The route of the packet that could not be delivered.
+    /// Route of the packet that could not be delivered.
     pub route: PacketRoute,
-    /// At most `DeliveryFailure::MAX_QUOTED_BYTES` bytes of the message.
+    /// Start of the message: at most `DeliveryFailure::MAX_QUOTED_BYTES` bytes.
     pub message: Vec<u8>,
 }
 
@@ -105,13 +105,13 @@ impl fmt::Display for FailureCode {
 /// Settings of a logger, or the part of them that fits into one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggerSettings {
-    /// 12: CR1000.
+    /// Type of the device (12: CR1000).
     pub device: u16,
-    /// Version of the set of settings.
+    /// Major version of the set of settings.
     pub major: u8,
     /// Minor version of the set of settings.
     pub minor: u8,
-    /// There are settings after the last of these.
+    /// Whether there are settings after the last of these.
     pub has_more: bool,
     /// The settings, in the order of their numbers.
     pub settings: Vec<LoggerSetting>,
@@ -122,9 +122,9 @@ pub struct LoggerSettings {
 pub struct LoggerSetting {
     /// Number of the setting.
     pub id: u16,
-    /// Clients cannot change the setting.
+    /// Whether clients cannot change the setting.
     pub is_read_only: bool,
-    /// The value is cut off.
+    /// Whether the value is cut off.
     pub is_truncated: bool,
     /// The encoded value; its type depends on the number.
     pub value: Vec<u8>,
@@ -141,7 +141,7 @@ pub struct LoggerProgram {
     pub serial_number: String,
     /// Name of the program that starts at power-up.
     pub on_power_up: String,
-    /// 0 none, 1 running, 2 cannot be compiled, 3 paused.
+    /// State of the program: 0 none, 1 running, 2 cannot be compiled, 3 paused.
     pub state: u8,
     /// Name of the current program.
     pub name: String,
@@ -218,7 +218,7 @@ impl LoggerReply {
         })
     }
 
-    /// The protocol of the reply, and its message.
+    /// Returns the protocol of the reply, and its message.
     pub fn write(&self, transaction: u8) -> (u8, Vec<u8>) {
         let (protocol, kind) = self.kind();
         let mut bytes = vec![kind, transaction];
@@ -265,7 +265,7 @@ impl LoggerReply {
         (protocol, bytes)
     }
 
-    /// Protocol and first byte.
+    /// Protocol and first byte of the reply's message.
     fn kind(&self) -> (u8, u8) {
         match self {
             LoggerReply::Hello(_) => (PAKCTRL, kind::REPLY | kind::HELLO),

@@ -5,10 +5,10 @@ use super::codec::{MessageReader, MessageWriter};
 use super::frame::{SIGNATURE_SEED, signature};
 use super::value::{FieldType, LoggerTime};
 
-/// The only supported version.
+/// Only supported version.
 const DEFINITIONS_VERSION: u8 = 1;
 
-/// The type of time stamps: seconds and nanoseconds.
+/// Type of time stamps: seconds and nanoseconds.
 const NSEC_TYPE: u8 = 14;
 
 /// Bytes of a header cell besides its text: index, quotes, comma.
@@ -17,20 +17,20 @@ const HEADER_BYTES_PER_CELL: u64 = 16;
 /// Flag of the type of a read-only field.
 const READ_ONLY_FLAG: u8 = 0x80;
 
-/// A table. Its number is its position in the list, from 1.
+/// Table of a logger. Its number is its position in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDefinition {
     /// Name of the table.
     pub name: String,
-    /// Maximum stored records; a new one replaces the oldest.
+    /// Maximum number of stored records; a new one replaces the oldest.
     pub capacity: u32,
-    /// The type of its time stamps.
+    /// Type of the time stamps.
     pub(crate) time_type: FieldType,
     /// Time within the interval at which a record is stored.
     pub offset: LoggerTime,
     /// Time between records; zero for records stored on events.
     pub interval: LoggerTime,
-    /// In order; the first has number 1.
+    /// Fields in their order; the first has number 1.
     pub fields: Vec<FieldDefinition>,
 }
 
@@ -39,13 +39,13 @@ pub struct TableDefinition {
 pub struct FieldDefinition {
     /// Type of the values.
     pub kind: FieldType,
-    /// Clients cannot set the values.
+    /// Whether clients cannot set the values.
     pub is_read_only: bool,
     /// Name of the field.
     pub name: String,
     /// Further names of the field.
     pub aliases: Vec<String>,
-    /// How the value was made: `Smp`, `Avg`, …
+    /// Method that produced the value: `Smp`, `Avg`, …
     pub processing: String,
     /// Unit of the values, as free text.
     pub units: String,
@@ -76,7 +76,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<TableDefinition>, PakBusParseError> {
     Ok(tables)
 }
 
-/// The content of a `.TDF` with these tables.
+/// Encodes a `.TDF` with these tables.
 pub fn write(tables: &[TableDefinition]) -> Vec<u8> {
     let mut bytes = vec![DEFINITIONS_VERSION];
     tables.iter().for_each(|table| table.write(&mut bytes));
@@ -117,7 +117,7 @@ impl TableDefinition {
         bytes.u8(0);
     }
 
-    /// Identifies the definition: a collection contains it, and a logger rejects a wrong one.
+    /// Signature that identifies the definition: a collection contains it, and a logger rejects a wrong one.
     pub fn signature(&self) -> u16 {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
@@ -162,7 +162,7 @@ impl FieldDefinition {
         if self.kind == FieldType::ASCII { self.dimension.min(1) } else { self.dimension }
     }
 
-    /// Maximum bytes of its texts in the header of a file, which repeats them for each value.
+    /// Maximum bytes of the field's texts in the header of a file, which repeats them for each value.
     fn header_bytes(&self) -> u64 {
         let texts =
             [&self.name, &self.units, &self.processing].map(|text| text.len() as u64 + HEADER_BYTES_PER_CELL);

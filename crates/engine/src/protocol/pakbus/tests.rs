@@ -1,4 +1,4 @@
-//! Messages compared with whole frames: those of the manual, and captures from programs for real loggers.
+//! Messages compared with whole frames: frames of the manual, and captures from programs for real loggers.
 
 use proptest::prelude::*;
 

@@ -12,13 +12,13 @@ pub struct LoggerTime {
 }
 
 impl LoggerTime {
-    /// The time that is this many nanoseconds after the start of 1990; clamped to the range of 32-bit seconds.
+    /// Returns the time that is this many nanoseconds after the start of 1990; clamped to the range of 32-bit seconds.
     pub fn from_nanoseconds(nanoseconds: i64) -> LoggerTime {
         let seconds = nanoseconds.div_euclid(SECOND_NS).clamp(i32::MIN.into(), i32::MAX.into());
         LoggerTime { seconds: seconds as i32, nanoseconds: nanoseconds.rem_euclid(SECOND_NS) as i32 }
     }
 
-    /// Total nanoseconds. Some loggers send more than 10⁹ nanoseconds; they are added unchanged.
+    /// Total number of nanoseconds. Some loggers send more than 10⁹ nanoseconds; they are added unchanged.
     pub fn as_nanoseconds(self) -> i64 {
         i64::from(self.seconds) * SECOND_NS + i64::from(self.nanoseconds)
     }

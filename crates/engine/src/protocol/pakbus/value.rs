@@ -5,10 +5,10 @@ use super::codec::{MessageReader, MessageWriter, from_latin1, to_latin1};
 
 pub use super::time::LoggerTime;
 
-/// Seconds from 1970 to 1990, the epoch of a logger's clock. Loggers have no time zones.
+/// Seconds from 1970 to 1990, the epoch of a logger's clock (UNIX time of its start). Loggers have no time zones.
 pub const LOGGER_EPOCH_UNIX_SECONDS: i64 = 631_152_000;
 
-/// The type code of a field.
+/// Type code of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldType(pub u8);
 
@@ -155,7 +155,7 @@ fn decode_decimal(bits: u32, layout: DecimalLayout) -> f64 {
     if bits >> (layout.mantissa_bits + layout.exponent_bits) & 1 == 1 { -value } else { value }
 }
 
-/// The nearest FP2.
+/// Encodes the nearest FP2.
 fn encode_fp2(value: f64) -> u16 {
     if value.is_nan() {
         return FP2_NAN;

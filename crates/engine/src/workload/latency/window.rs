@@ -64,8 +64,8 @@ pub(crate) struct WindowSize {
 
 /// Window of the latest requests.
 pub(crate) struct RequestWindow {
-    /// Ring of requests, indexed by number. It is twice the window, to recognise late and duplicate replies; or as long as there are
-    /// different numbers.
+    /// Ring of requests, indexed by number. It is twice the window, to recognise late and duplicate replies; or as long as the
+    /// number of different numbers.
     slots: Vec<RequestSlot>,
     /// Whether a reply names only the place in the ring.
     is_ambiguous: bool,
@@ -249,8 +249,8 @@ impl RequestWindow {
         self.highest_received.is_some_and(|highest| number < highest)
     }
 
-    /// Notes the reply, which arrived after this time. Returns the durations of the round trips just before and just after, as far
-    /// as they have a reply: a lost request has no duration.
+    /// Notes the reply, which arrived after this time. Returns the durations of the round trips just before and just after, as
+    /// far as they have a reply: a lost request has no duration.
     #[inline]
     pub(crate) fn mark_received(&mut self, number: u64, latency_ns: u64) -> [Option<u64>; 2] {
         let place = self.place(number);

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct FileChunks {
     /// Maximum bytes of a chunk.
     chunk_bytes: u16,
-    /// The first byte to deliver.
+    /// Offset of the first byte to deliver.
     first_offset: u64,
-    /// The first byte that was never requested.
+    /// Offset of the first byte that was never requested.
     next_offset: u64,
     /// Offsets and lengths to request again.
     missing_ranges: VecDeque<(u32, u16)>,
@@ -20,22 +20,22 @@ pub(crate) struct FileChunks {
     delivered_bytes: u64,
     /// Chunks that arrived out of order.
     buffered_chunks: BTreeMap<u32, Vec<u8>>,
-    /// Size in the directory.
+    /// Size of the file in the directory.
     file_bytes: Option<u64>,
     /// End of the requested part or of the file.
     end_offset: u64,
-    /// The end of the file was seen.
+    /// Whether the end of the file was seen.
     has_seen_end: bool,
 }
 
-/// Offsets have 32 bits.
+/// Maximum size of a file: offsets have 32 bits.
 const MAX_FILE_BYTES: u64 = 1 << 32;
 
 /// Maximum chunks buffered out of order: the maximum in flight.
 const MAX_HELD_CHUNKS: usize = 255;
 
 impl FileChunks {
-    /// A file of that `size`, if it is known, read in chunks of `chunk` bytes, at most up to `end`.
+    /// File of that `size`, if it is known, read in chunks of `chunk` bytes, at most up to `end`.
     pub fn new(chunk: u16, size: Option<u64>, end: Option<u64>) -> FileChunks {
         let end = end.unwrap_or(MAX_FILE_BYTES).min(MAX_FILE_BYTES);
         let (missing, ready) = (VecDeque::new(), BTreeMap::new());
@@ -52,12 +52,12 @@ impl FileChunks {
         }
     }
 
-    /// The same without its first bytes.
+    /// This file without its first `offset` bytes.
     pub(crate) fn starting_at(self, offset: u64) -> FileChunks {
         FileChunks { first_offset: offset, next_offset: offset, delivered_bytes: offset, ..self }
     }
 
-    /// Number of delivered bytes, with those before the first one.
+    /// Number of delivered bytes, including the skipped bytes before the first one.
     pub(crate) fn delivered_bytes(&self) -> u64 {
         self.delivered_bytes
     }
@@ -129,7 +129,7 @@ impl FileChunks {
         self.end_offset = self.end_offset.min(end);
     }
 
-    /// The next bytes of the file, in order.
+    /// Returns the next bytes of the file, in order.
     pub(crate) fn take_chunk(&mut self) -> Option<Vec<u8>> {
         let data = self.buffered_chunks.remove(&u32::try_from(self.delivered_bytes).ok()?)?;
         self.delivered_bytes += data.len() as u64;

@@ -22,7 +22,7 @@ pub(crate) struct ClockCodec {
     options: PakBusOptions,
     decoder: FrameDecoder,
     request: Vec<u8>,
-    /// The sequence number in the current request.
+    /// Sequence number in the current request.
     written_sequence: Option<u64>,
     refusal: String,
 }
@@ -62,12 +62,12 @@ fn transaction_number(sequence: u64) -> u8 {
 /// The result of a request.
 enum ClockReply {
     Time,
-    /// The logger's queue is full.
+    /// The queue of the logger is full.
     Busy,
     Refused(String),
 }
 
-/// The sequence number of the request that a packet replies to, and the result.
+/// Returns the sequence number of the request that a packet replies to, and the result.
 fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(u64, ClockReply)> {
     let packet = PakBusPacket::read(packet).ok()?;
     let (route, message) =
@@ -125,7 +125,7 @@ impl RequestReplyCodec for ClockCodec {
         self.refusal.clone()
     }
 
-    /// A logger executes one command at a time, and its queue may be full.
+    /// Returns false: a logger executes one command at a time, and its queue may be full.
     fn has_sequence_numbers(&self) -> bool {
         false
     }

@@ -15,7 +15,7 @@ use crate::protocol::pakbus::table::TableDefinition;
 /// Maximum bytes of one record: far more than a logger's memory allows.
 const MAX_RECORD_BYTES: usize = 1 << 20;
 
-/// Maximum values of one record, for the same reason.
+/// Maximum values of one record: far more than a logger's memory allows.
 const MAX_RECORD_VALUES: u64 = 1 << 16;
 
 /// Maximum header of a file: the maximum number of values, with the longest names that loggers allow.
@@ -34,13 +34,13 @@ const MAX_HELD_RANGES: usize = 255;
 #[derive(Debug)]
 pub(crate) struct TableCollection {
     tables: Vec<TableDefinition>,
-    /// From 1.
+    /// Number of the table, from 1.
     table_number: u16,
     signature: u16,
     is_windowed: bool,
-    /// The first record that was never requested.
+    /// Number of the first record that was never requested.
     next_record: Option<u32>,
-    /// Records of one request, with several in flight.
+    /// Number of records of one request, with several in flight.
     records_per_request: u32,
     /// Number of requested parts of the table; those before `handed_out` have been delivered.
     requested_parts: u64,
@@ -48,7 +48,7 @@ pub(crate) struct TableCollection {
     parts: BTreeMap<u64, TablePart>,
     /// Next ranges to request, with their parts.
     pending_ranges: VecDeque<(u64, RecordRange)>,
-    /// The part with the table's last record.
+    /// Part with the table's last record.
     last_part: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl TableCollection {
         self.last_part.is_none_or(|last| part <= last)
     }
 
-    /// The next part to request, and its range.
+    /// Next part to request, and its range.
     pub(crate) fn next_request(&mut self) -> Option<(u64, RecordSelection)> {
         let (part, span) = match self.pending_ranges.pop_front() {
             Some(rest) => rest,
@@ -249,7 +249,7 @@ impl TableCollection {
         Ok(())
     }
 
-    /// The next records of the table.
+    /// Returns the next records of the table.
     pub(crate) fn take_records(&mut self) -> Option<Vec<TableRecord>> {
         let first = self
             .parts
@@ -260,7 +260,7 @@ impl TableCollection {
     }
 }
 
-/// The names of the first tables, each cut to the maximum length on loggers.
+/// Names of the first tables, each cut to the maximum length on loggers.
 fn list_names(tables: &[TableDefinition]) -> String {
     let name = |table: &TableDefinition| table.name.chars().take(MAX_NAME_CHARACTERS).collect::<String>();
     let mut names: Vec<String> = tables.iter().take(MAX_NAMED_TABLES).map(name).collect();

@@ -12,20 +12,21 @@ use crate::protocol::pakbus::{BROADCAST_ADDRESS, PakBusParseError};
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::RequestCounts;
 
-/// The client's address. Addresses from 4000 are for computers, and loggers accept them; LoggerNet uses 4094.
+/// Address of the client. Addresses from 4000 are for computers, and loggers accept them; LoggerNet uses 4094.
 pub(crate) const CLIENT_ADDRESS: u16 = 4093;
 
 /// Sync bytes that wake a logger on a serial line and let it detect the baud rate (BMP5 manual); harmless on other
 /// links.
 pub(crate) const WAKE_BYTES: [u8; 6] = [SYNC_BYTE; 6];
 
-/// A delay of at most 5 s, and half an hour between two hellos: the values of other clients, which loggers repeat.
+/// Hello of the client, with a delay of at most 5 s and half an hour between two hellos: the values of other clients, which loggers
+/// repeat.
 const CLIENT_HELLO: HelloFields = HelloFields { is_router: false, metric: 2, verify: 1800 };
 
 /// Maximum wait for one command, including all extensions that the logger requests.
 const MAX_COMMAND_WAIT: Duration = Duration::from_secs(600);
 
-/// A command counts as lost after this many replies to later ones.
+/// Number of replies to later commands after which a command counts as lost.
 const MAX_OVERTAKES: u32 = 3;
 
 /// Pause before the retry of a command that a logger rejected while it was the only one; doubles every time.
@@ -37,34 +38,34 @@ const MAX_UNSOLICITED_REPLIES: usize = 16;
 /// Counts of received messages, including those that match no command, to explain a missing reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReceiveStats {
-    /// Complete replies to commands.
+    /// Number of complete replies to commands.
     replies: u64,
-    /// Replies to a hello among them.
+    /// Number of replies to a hello among them.
     greetings: u64,
     /// Address of another logger that sent messages.
     other_node: Option<u16>,
     bad_signatures: u64,
-    /// Truncated or invalid frames and messages.
+    /// Number of truncated or invalid frames and messages.
     malformed: u64,
-    /// Replies that match no pending command.
+    /// Number of replies that match no pending command.
     stray_replies: u64,
     junk_bytes: u64,
-    /// Packets from the client's own address.
+    /// Number of packets from the client's own address.
     own_packets: u64,
-    /// Extensions requested since the last reply.
+    /// Number of extensions requested since the last reply.
     please_waits: u64,
 }
 
-/// No reply arrived after all tries.
+/// Error of a logger that did not reply after all tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoReplyError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandState {
-    /// Waits for this instant.
+    /// The command waits for this instant.
     Queued(Time),
     Sending,
-    /// Waits for the reply until this instant.
+    /// The command waits for its reply until this instant.
     Sent(Time),
 }
 
@@ -75,7 +76,7 @@ struct PendingCommand {
     transaction: u8,
     command: LoggerCommand,
     state: CommandState,
-    /// When its first byte was sent for the first and the last time.
+    /// Times at which its first byte was sent, for the first and the last time.
     first_sent: Option<Time>,
     last_sent: Time,
     /// Sequence number of its last transmission.
@@ -90,9 +91,9 @@ pub(crate) struct CommandOutcome {
     /// The key given with the command.
     pub(crate) key: u64,
     pub(crate) command: LoggerCommand,
-    /// When it was sent for the first time.
+    /// Time at which the command was sent for the first time.
     pub(crate) first_sent: Time,
-    /// The reply, or why the command could not be delivered.
+    /// Reply, or reason for the failed delivery of the command.
     pub(crate) outcome: Result<LoggerReply, FailureCode>,
 }
 
@@ -101,18 +102,18 @@ pub(crate) struct CommandOutcome {
 struct UnsentFrame {
     bytes: Vec<u8>,
     sent_bytes: usize,
-    /// The transmission of the command in it; `None` for other messages.
+    /// Transmission of the command in the frame; `None` for other messages.
     send_order: Option<u64>,
     last_progress: Option<Time>,
 }
 
-/// The layer between the link and the transfer.
+/// Layer between the link and the transfer.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     node: u16,
-    /// The neighbour on the way to the node: a router, or the node itself.
+    /// Neighbour on the way to the node: a router, or the node itself.
     neighbour: u16,
-    /// The link loses nothing.
+    /// Whether the link loses nothing.
     is_reliable: bool,
     timeout: Duration,
     retries: u32,
@@ -125,7 +126,7 @@ pub(crate) struct Conversation {
     sendings: u64,
     /// Maximum commands in flight.
     window: usize,
-    /// The window has been narrowed for faults of transmissions up to this one.
+    /// Transmission up to which faults have narrowed the window.
     narrowed_at: u64,
     /// Time of the last reply.
     last_reply: Time,
@@ -134,7 +135,7 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// `seed` sets the first transaction number, so that replies to an earlier client on the line do not match.
+    /// Creates a conversation. `seed` sets the first transaction number, so that replies to an earlier client do not match.
     pub fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
         Conversation {
             node,
@@ -162,18 +163,18 @@ impl Conversation {
         Conversation { neighbour: router.unwrap_or(self.node), ..self }
     }
 
-    /// The link loses nothing.
+    /// Sets whether the link loses nothing.
     pub(crate) fn set_reliable(&mut self, is_reliable: bool) {
         self.is_reliable = is_reliable;
     }
 
-    /// Times that a command is repeated. A logger that greets and ignores the first command ignores all of them.
+    /// Number of repeated tries of a command. A logger that greets and ignores the first command ignores all of them.
     pub(crate) fn retries(&self) -> u32 {
         let is_pointless = self.is_reliable && self.stats.has_only_greetings() && !self.is_greeting();
         if is_pointless { 0 } else { self.retries }
     }
 
-    /// The next number for a command or for all chunks of a file: 1 to 255, in turn.
+    /// Next number for a command or for all chunks of a file: 1 to 255, in turn.
     pub(crate) fn allocate_transaction(&mut self) -> u8 {
         for _ in 0..u8::MAX {
             self.next_transaction = self.next_transaction % u8::MAX + 1;
@@ -296,7 +297,7 @@ impl Conversation {
         }
     }
 
-    /// When `check_timeouts` or `next_frame` must be called again, unless input arrives earlier.
+    /// Time at which `check_timeouts` or `next_frame` must be called again, unless input arrives earlier.
     pub(crate) fn next_deadline(&self) -> Time {
         let heard_until = self.last_reply + self.timeout;
         let waits = self.is_full();
@@ -310,7 +311,7 @@ impl Conversation {
         at.min().unwrap_or(Time::NEVER)
     }
 
-    /// The next bytes to send.
+    /// Next bytes to send.
     pub(crate) fn next_frame(&mut self, now: Time) -> Option<&[u8]> {
         if self.outgoing_frame.is_none() {
             let (packet, order) = match self.unsolicited.pop_front() {
@@ -339,7 +340,7 @@ impl Conversation {
         sent.count() >= if self.is_greeting() { 1 } else { self.window }
     }
 
-    /// The packet of the first command that may be sent.
+    /// Packet of the first command that may be sent.
     fn next_due_packet(&mut self, now: Time) -> Option<(Vec<u8>, u64)> {
         if self.is_full() {
             return None;
@@ -362,7 +363,7 @@ impl Conversation {
         self.unsolicited.clear();
     }
 
-    /// The link took this many bytes. Returns whether they include the start of a command's first transmission.
+    /// Notes that the link took this many bytes. Returns whether they include the start of a command's first transmission.
     pub(crate) fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
         let Some(outgoing) = &mut self.outgoing_frame else { return false };
         let begins = outgoing.sent_bytes == 0 && bytes > 0;
@@ -564,7 +565,7 @@ impl Conversation {
     }
 }
 
-/// The first byte of a command's message.
+/// First byte of a command's message.
 fn command_kind(command: &LoggerCommand) -> u8 {
     command.kind().1
 }

@@ -30,10 +30,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MIN_REOPEN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
-/// How many times the link to a silent logger is reopened without progress.
+/// Number of times that the link to a silent logger is reopened without progress.
 const MAX_SILENT_REOPENS: u32 = 1;
 
-/// The client party.
+/// Client party of a download.
 pub struct Downloader {
     options: PakBusOptions,
     job: DownloadJob,
@@ -41,9 +41,9 @@ pub struct Downloader {
     batch: Batch,
     tuning: Option<Tuning>,
     content_sender: Option<ContentSender>,
-    /// The link is broken; reopen it at this instant.
+    /// Time at which to reopen the broken link.
     reopen_at: Option<Time>,
-    /// Attempts to reopen the link without progress, and how many of them were due to silence.
+    /// Number of attempts to reopen the link without progress, and number of those due to silence.
     reopen_attempts: u32,
     silent_reopens: u32,
     fault: Option<Fault>,
@@ -54,7 +54,7 @@ pub struct Downloader {
 }
 
 impl Downloader {
-    /// `content` receives the data; `seed` is any number, preferably different for each run.
+    /// Creates the party. `content` receives the data; `seed` is any number, preferably different for each run.
     pub fn new(
         options: PakBusOptions,
         load: &Load,

@@ -25,7 +25,7 @@ use linkgauge_model::units::format_plural;
 /// Longest accepted list of files or tables: far more than loggers have.
 const MAX_LIST_BYTES: usize = 1 << 20;
 
-/// Lists are read in chunks of the maximum size.
+/// Size of the chunks in which lists are read: the maximum.
 const LIST_CHUNK_BYTES: u16 = 991;
 
 const DIRECTORY_FILE: &str = ".DIR";
@@ -37,10 +37,10 @@ const MAX_STALE_REPLIES: u32 = 3;
 /// Maximum bytes of a delivered chunk of text. The content queue limits only the number of chunks.
 const MAX_TEXT_CHUNK_BYTES: usize = 4096;
 
-/// The setting with the station name.
+/// Number of the setting with the station name.
 const STATION_NAME_SETTING: u16 = 2;
 
-/// The current step.
+/// Step of a download.
 enum DownloadStage {
     /// Reads the program of the logger.
     Program,
@@ -57,32 +57,32 @@ enum DownloadStage {
     Finished,
 }
 
-/// The state of a download.
+/// State of a download.
 pub(crate) struct DownloadJob {
     options: PakBusOptions,
     chunk_bytes: u16,
     stop: StopCondition,
     stage: DownloadStage,
-    /// Used for all chunks of the current file.
+    /// Transaction number of all chunks of the current file.
     transaction: u8,
     program: Option<LoggerProgram>,
     record_checker: RecordChecker,
     stale_replies: u32,
     /// Number of requested chunks.
     requested_chunks: u64,
-    /// The whole file or table arrived, not only the part in the plan.
+    /// Whether the whole file or table arrived, not only the part in the plan.
     is_complete: bool,
-    /// Received content to be delivered, in order; empty if it is not saved.
+    /// Received content to deliver, in order; empty if it is not saved.
     pub(crate) content: VecDeque<Vec<u8>>,
     keeps_content: bool,
-    /// What an earlier download has left of the file.
+    /// Part of the file that an earlier download has left.
     partial: Option<PartialContent>,
-    /// The rest of its last bytes, with which the file has to begin.
+    /// Rest of the last bytes of that part, with which the file has to begin.
     uncompared: Vec<u8>,
 }
 
 impl DownloadJob {
-    /// `keeps`: whether the content is saved.
+    /// State before the first request. `keeps`: whether the content is saved.
     pub fn new(options: PakBusOptions, load: &Load, keeps: bool, transaction: u8) -> DownloadJob {
         DownloadJob {
             chunk_bytes: u16::try_from(load.message_bytes).unwrap_or(u16::MAX),
@@ -113,7 +113,7 @@ impl DownloadJob {
         self.partial.as_ref().filter(|_| self.uncompared.is_empty()).map(|partial| partial.bytes)
     }
 
-    /// The fault of a file that does not continue what an earlier download has left.
+    /// Fault of a file that does not continue what an earlier download has left.
     fn other_file(&self) -> Fault {
         Fault::UnexpectedData(format!(
             "{} is not the file of which {} were downloaded before: it has changed. Rename or remove the partial file, or \
@@ -142,7 +142,7 @@ impl DownloadJob {
         self.transaction = transaction;
     }
 
-    /// The program that the logger reported.
+    /// Program that the logger reported.
     pub(crate) fn program(&self) -> Option<&LoggerProgram> {
         self.program.as_ref()
     }
@@ -219,7 +219,7 @@ impl DownloadJob {
     ///
     /// # Errors
     ///
-    /// The file ended before it had all that an earlier download has left.
+    /// The file ended before the end of what an earlier download has left.
     pub(crate) fn finish_if_done(
         &mut self,
         conversation: &mut Conversation,
@@ -314,7 +314,7 @@ impl DownloadJob {
         }
     }
 
-    /// Why the logger does not send a table.
+    /// Reason of the logger for not sending a table, as text.
     fn refusal_text(&self, code: ReplyCode) -> String {
         let name = self.options.target.name();
         match code {
@@ -339,7 +339,7 @@ impl DownloadJob {
         Ok(false)
     }
 
-    /// A chunk of the file; returns `true` if it was not empty.
+    /// Adds a chunk of the file; returns `true` if it was not empty.
     fn add_file_chunk(
         &mut self,
         fetch: &FetchRequest,
@@ -377,7 +377,7 @@ impl DownloadJob {
         };
     }
 
-    /// A chunk of a list.
+    /// Adds a chunk of a list.
     fn add_list_chunk(
         &mut self,
         fetch: &FetchRequest,
@@ -479,7 +479,7 @@ impl DownloadJob {
     }
 }
 
-/// A text of a setting, up to the first zero.
+/// Text of a setting, up to the first zero.
 fn text_of_setting(value: &[u8]) -> String {
     let text = value.split(|&byte| byte == 0).next().unwrap_or_default();
     text.iter().map(|&byte| char::from(byte)).collect()

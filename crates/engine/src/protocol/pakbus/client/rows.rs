@@ -8,13 +8,13 @@ use crate::protocol::pakbus::table::{FieldDefinition, TableDefinition};
 use crate::protocol::pakbus::value::{FieldType, FieldValue, LOGGER_EPOCH_UNIX_SECONDS, LoggerTime};
 use linkgauge_model::spreadsheet::escape_formula;
 
-/// The format of a table.
+/// Format of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TableFormat {
     /// One line of names, then a line for each record (RFC 4180, lines end with a line feed).
     #[default]
     Csv,
-    /// Four header lines, quoted texts, lines end with carriage return and line feed.
+    /// Four header lines and quoted texts; lines end with carriage return and line feed.
     Toa5,
 }
 
@@ -44,7 +44,7 @@ impl TableFormat {
         cells.join(",") + self.line_end()
     }
 
-    /// The lines before the records; `station` and `program` are as reported by the logger.
+    /// Formats the lines before the records; `station` and `program` are as reported by the logger.
     pub(crate) fn format_header(
         self,
         table: &TableDefinition,
@@ -82,7 +82,7 @@ impl TableFormat {
         .concat()
     }
 
-    /// The line of one record.
+    /// Formats the line of one record.
     pub(crate) fn format_row(self, table: &TableDefinition, record: &TableRecord) -> String {
         let mut line = match self {
             TableFormat::Csv => format!("{},{}", format_time(record.time, 'T'), record.number),
@@ -126,10 +126,10 @@ impl TableFormat {
     }
 }
 
-/// IEEE4 in either byte order.
+/// Type codes of IEEE4 in either byte order.
 const SINGLE_PRECISION_TYPES: [u8; 2] = [9, 24];
 
-/// One column for each value of a field.
+/// Names of the columns, one for each value of a field.
 fn column_names(field: &FieldDefinition) -> impl Iterator<Item = (String, &FieldDefinition)> {
     let several = field.value_count() > 1;
     (0..field.value_count()).map(move |at| match several {
