@@ -14,10 +14,10 @@ use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::WaitMode;
 
-/// The name that selects detection in a plan.
+/// Name that selects detection in a plan.
 pub(crate) const NAME: &str = "auto";
 
-/// The protocol of a case until it is detected. It lists no traffic, so a case may have any workload and direction; the
+/// Protocol of a case until it is detected. It lists no traffic, so a case may have any workload and direction; the
 /// detected protocol decides.
 pub(crate) static UNDETECTED: Protocol = Protocol {
     name: NAME,
@@ -123,8 +123,8 @@ pub fn lacks_server(endpoint: &Endpoint, registry: &Registry, dialer: &Dialer) -
     }
 }
 
-/// Sends a hello. Returns up to as many bytes of the reply, and how the server failed to reply, if it did. Stores when the last try
-/// began.
+/// Sends a hello. Returns at most as many bytes of the reply, and the server's failure to reply, if any. Stores the begin time of
+/// the last try.
 fn probe(
     link: &mut dyn Link,
     caps: &Caps,

@@ -1,4 +1,4 @@
-//! A case on its way from what was typed to what can run. `schedule::check` is the only place that makes one.
+//! Case on its way from the typed text to a case that can run. `schedule::check` is the only place that makes one.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -14,11 +14,11 @@ use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::metric::Threshold;
 use linkgauge_model::plan::{Direction, Pacing, RequestedRate, StopCondition};
 
-/// Why a protocol does not accept a case, with a remedy.
+/// Error of a case that a protocol does not accept, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
-    /// The URL, or the number of URLs.
+    /// The URL, or the number of URLs, is invalid.
     #[error("{0}")]
     Endpoint(String),
     /// An option of the protocol is missing or invalid, or contradicts another one.
@@ -30,16 +30,16 @@ pub enum CaseError {
     /// The protocol does not support the workload or its direction.
     #[error("{0}")]
     Workload(String),
-    /// The message size.
+    /// The message size is not supported.
     #[error("{0}")]
     MessageSize(String),
-    /// The number of connections.
+    /// The number of connections is not supported.
     #[error("{0}")]
     Parallel(String),
-    /// The pacing.
+    /// The pacing is not supported.
     #[error("{0}")]
     Pacing(String),
-    /// The warm-up, or the end of the measurement.
+    /// The warm-up, or the end of the measurement, is not supported.
     #[error("{0}")]
     Duration(String),
 }
@@ -50,36 +50,36 @@ pub(super) const ONE_WAY_OPTION: &str = "one-way";
 /// Option of a protocol whose client can open a new connection after some requests.
 pub const RECONNECT_OPTION: &str = "reconnect-every";
 
-/// The option with its meaning, for the list of a protocol.
+/// Option [`RECONNECT_OPTION`] with its meaning, for the list of a protocol.
 pub(super) const RECONNECT: (&str, &str) =
     (RECONNECT_OPTION, "latency: open a new connection after this number of requests");
 
 /// Options of a protocol by name, as typed. Only the protocol interprets them.
 pub type ProtocolOptions = BTreeMap<String, String>;
 
-/// A case that a protocol may still complete: it reads its options, refuses what it does not support, and sets what it
-/// alone can know.
+/// Case that a protocol may still complete: it reads its options, refuses what it does not support, and sets the values
+/// that only it can know.
 #[derive(Debug, Clone)]
 pub struct CaseDraft {
-    /// What is measured.
+    /// Kind of measurement.
     pub workload: &'static Workload,
     /// Direction of the payload.
     pub direction: Direction,
-    /// The ports of the case; never empty.
+    /// Ports of the case; never empty.
     pub endpoints: Vec<Endpoint>,
     /// Options of the protocol as typed.
     pub options: ProtocolOptions,
-    /// `None`: the workload chooses after the protocol.
+    /// Message size in bytes; `None`: the workload chooses after the protocol.
     pub message_bytes: Option<u32>,
-    /// Connections to each endpoint, at least 1.
+    /// Number of connections to each endpoint, at least 1.
     pub parallel: u32,
-    /// When messages are sent.
+    /// Send times of the messages.
     pub pacing: Pacing,
-    /// When a flow ends.
+    /// Condition that ends a flow.
     pub stop: StopCondition,
     /// Messages before the measurement, which no figure includes.
     pub warm_up: StopCondition,
-    /// The plan sets no stop condition.
+    /// Whether the plan sets no stop condition.
     pub(crate) has_default_stop: bool,
     /// Requests on one connection, after which a flow opens a new one; the protocol sets it.
     pub(crate) requests_per_connection: Option<NonZeroU64>,
@@ -87,9 +87,9 @@ pub struct CaseDraft {
     pub(crate) default_per_second: Option<f64>,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
-    /// The idle times before and after the load, as far as the protocol can have them.
+    /// Idle times before and after the load, as far as the protocol can have them.
     pub(crate) planned_idle: Duration,
-    /// The kernels stamp the messages.
+    /// Whether the kernels stamp the messages.
     pub stamps: bool,
 }
 
@@ -112,7 +112,7 @@ impl CaseDraft {
     ///
     /// # Errors
     ///
-    /// The plan has another one; `refusal` makes the text.
+    /// The plan has another size; `refusal` makes the text.
     pub(super) fn fix_message_bytes(
         &mut self,
         bytes: u32,
@@ -128,7 +128,7 @@ impl CaseDraft {
     ///
     /// # Errors
     ///
-    /// It is no number above zero, it does not belong to the workload, or the link has no connections.
+    /// The option is not a number above zero, it does not belong to the workload, or the link has no connections.
     pub(super) fn read_reconnect_option(&mut self, caps: &Caps) -> Result<(), CaseError> {
         let Some(text) = self.options.get(RECONNECT_OPTION) else { return Ok(()) };
         let requests = text.parse().map_err(|_| {
@@ -229,35 +229,35 @@ pub(super) fn check_reconnects(endpoint: &Endpoint, caps: &Caps) -> Result<(), C
 /// Times for which a probe runs on the idle link around the load of one repetition. Zero: not at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IdleTimes {
-    /// Before the load.
+    /// Time before the load.
     pub before: Duration,
-    /// After the load; longer, up to [`MAX_RECOVERY_FACTOR`] times, while the queues are not empty.
+    /// Time after the load; longer, up to [`MAX_RECOVERY_FACTOR`] times, while the queues are not empty.
     pub after: Duration,
 }
 
-/// See [`IdleTimes::after`].
+/// Maximum ratio of the time after the load to [`IdleTimes::after`].
 pub const MAX_RECOVERY_FACTOR: u32 = 10;
 
-/// A case that can run: every name is resolved and every value is set.
+/// Case that can run: every name is resolved and every value is set.
 #[derive(Debug, Clone)]
 pub struct ReadyCase {
-    /// The lists that it was checked with.
+    /// Registry that it was checked with.
     pub(crate) registry: &'static Registry,
-    /// What the server speaks.
+    /// Protocol of the server.
     pub protocol: &'static Protocol,
-    /// What is measured.
+    /// Kind of measurement.
     pub workload: &'static Workload,
     /// Direction of the payload.
     pub direction: Direction,
-    /// The ports of the case, run side by side; never empty.
+    /// Ports of the case, run side by side; never empty.
     pub endpoints: Vec<Endpoint>,
-    /// What the links to each endpoint support.
+    /// Capabilities of the links to each endpoint.
     pub caps: Vec<Caps>,
     /// Options of the protocol, checked by it.
     pub options: ProtocolOptions,
-    /// Connections to each endpoint, at least 1.
+    /// Number of connections to each endpoint, at least 1.
     pub parallel: u32,
-    /// Threads for the connections; `None`: one for each, up to the number of CPUs.
+    /// Number of threads for the connections; `None`: one for each, up to the number of CPUs.
     pub threads: Option<u32>,
     /// The load of each connection.
     pub load: Load,
@@ -283,11 +283,11 @@ pub struct ReadyCase {
     pub thresholds: Vec<Threshold>,
 }
 
-/// Reports that may be lost one after the other.
+/// Number of reports that may be lost one after the other.
 const MAX_LOST_REPORTS: u32 = 3;
 
 impl ReadyCase {
-    /// The longest silence of a server that reports every `interval`: then its program has stopped, or the link is dead.
+    /// Longest silence of a server that reports every `interval`: then its program has stopped, or the link is dead.
     pub(crate) fn longest_server_silence(&self, interval: Duration) -> Duration {
         self.load.timeout.max(interval.saturating_mul(MAX_LOST_REPORTS))
     }

@@ -77,7 +77,7 @@ impl ClientSession for ChargenSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// The server reports nothing. A stream loses nothing.
+    /// Returns the counts of the client: the server reports nothing, and a stream loses nothing.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -103,7 +103,7 @@ fn lines() -> Vec<u8> {
 /// Size of a receive: small enough to stay in the cache.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
-/// The client of a stream: reads, compares, counts.
+/// Client of a stream: reads, compares, counts.
 struct ChargenReceiver {
     batch: Batch,
     checker: LineChecker,
@@ -207,7 +207,7 @@ impl Service for ChargenService {
         })
     }
 
-    /// The client of a stream sends nothing.
+    /// Whether the server speaks first: on a stream, where the client sends nothing.
     fn speaks_first(&self, caps: &Caps) -> bool {
         caps.framing == Framing::Stream
     }
@@ -223,11 +223,11 @@ impl Service for ChargenService {
 /// Maximum reply in bytes (RFC 864).
 const MAX_REPLY_BYTES: usize = 512;
 
-/// The server side.
+/// Server side of `chargen`.
 struct ChargenSender {
     lines: Arc<[u8]>,
     request_batch: Option<Batch>,
-    /// Bytes of the reply that are still to be sent.
+    /// Number of bytes of the reply that are still to be sent.
     reply_bytes: usize,
     sent_bytes: u64,
     is_finished: bool,

@@ -87,14 +87,14 @@ impl ClientSession for DiscardSession {
     }
 }
 
-/// A link that drains.
+/// State of a link that drains.
 #[derive(Clone, Copy)]
 struct DrainState {
     /// Bytes that the remote system has not acknowledged.
     unacknowledged_bytes: u64,
-    /// When that number last decreased.
+    /// Time of the last decrease of that number.
     last_progress: Time,
-    /// Fully acknowledged, or given up.
+    /// Whether the link is fully acknowledged, or given up.
     is_finished: bool,
 }
 
@@ -122,7 +122,7 @@ impl DrainState {
             left == 0 || flowed.fault.is_some() || now >= gives_up || now >= self.last_progress + timeout;
     }
 
-    /// Why the transfer does not count as delivered in full.
+    /// Reason for which the transfer does not count as delivered in full.
     fn fault(&self, flowed: &FlowResult, timeout: Duration) -> Option<String> {
         (self.unacknowledged_bytes > 0 && flowed.fault.is_none()).then(|| {
             format!(
@@ -133,8 +133,8 @@ impl DrainState {
     }
 }
 
-/// Bytes that the remote system has acknowledged for these flows, once their links have drained or made no progress for
-/// the timeout. `message_bytes` is at least 1. Draining takes at most the duration of the flow plus the timeout.
+/// Reports the bytes that the remote system has acknowledged for these flows, once their links have drained or made no progress
+/// for the timeout. `message_bytes` is at least 1. Draining takes at most the duration of the flow plus the timeout.
 pub(super) fn drain_and_report(
     sent: &[(&FlowResult, &dyn Link)],
     message_bytes: u64,
@@ -184,7 +184,7 @@ pub(super) fn drain_and_report(
 
 struct DiscardService;
 
-/// Bytes of one receive of a stream.
+/// Size of one receive of a stream, in bytes.
 const RECEIVE_BYTES: usize = 256 * 1024;
 
 impl Service for DiscardService {
@@ -204,7 +204,7 @@ impl Service for DiscardService {
     }
 }
 
-/// Reads and drops.
+/// Party that reads and drops.
 struct DiscardParty {
     batch: Batch,
     is_finished: bool,

@@ -112,7 +112,7 @@ impl Service for EchoService {
     }
 }
 
-/// Bytes of one receive of an echo, which are most of its memory.
+/// Size of one receive of an echo in bytes, which is most of its memory.
 pub(crate) fn receive_bytes(caps: &Caps) -> usize {
     match caps.framing {
         Framing::Stream => MAX_ECHO_BYTES,
@@ -120,7 +120,7 @@ pub(crate) fn receive_bytes(caps: &Caps) -> usize {
     }
 }
 
-/// The server side of an echo on a link with these capabilities.
+/// Creates the server side of an echo on a link with these capabilities.
 pub(crate) fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
     Reflector::new(caps.framing, receive_bytes(caps), tuning, idle)
 }

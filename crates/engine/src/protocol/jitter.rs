@@ -1,11 +1,11 @@
-//! The jitter of arriving datagrams, smoothed as in RFC 3550.
+//! Jitter of arriving datagrams, smoothed as in RFC 3550.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linkgauge_model::clock::Time;
 
-/// The current jitter of a flow, readable while it runs.
+/// Current jitter of a flow, readable while it runs.
 #[derive(Debug, Clone)]
 pub struct SharedJitter(Arc<AtomicU64>);
 
@@ -16,7 +16,7 @@ impl Default for SharedJitter {
 }
 
 impl SharedJitter {
-    /// In seconds; `None` before the second datagram with a time.
+    /// Jitter in seconds; `None` before the second datagram with a time.
     pub fn seconds(&self) -> Option<f64> {
         Some(f64::from_bits(self.0.load(Relaxed))).filter(|jitter| !jitter.is_nan())
     }
@@ -36,7 +36,7 @@ impl JitterMeter {
         JitterMeter { jitter, transit_us: None }
     }
 
-    /// A datagram has arrived that was sent at this time of the sender's clock.
+    /// Notes the arrival of a datagram that was sent at this time of the sender's clock.
     pub(crate) fn observe(&mut self, sent_us: i64, now: Time) {
         // Some senders have no clock.
         if sent_us == 0 {
@@ -50,7 +50,7 @@ impl JitterMeter {
         }
     }
 
-    /// See [`SharedJitter::seconds`].
+    /// Jitter in seconds; see [`SharedJitter::seconds`].
     pub(crate) fn seconds(&self) -> Option<f64> {
         self.jitter.seconds()
     }

@@ -1,4 +1,4 @@
-//! The log of the loads that a server has served. A coordinator of several servers compares their logs: two loads
+//! Log of the loads that a server has served. A coordinator of several servers compares their logs: two loads
 //! that overlapped on a shared resource have disturbed each other.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use linkgauge_model::clock::Time;
 
-/// Loads that a log holds; further ones are only counted.
+/// Maximum number of loads that a log holds; further ones are only counted.
 pub const MAX_LOGGED_LOADS: usize = 4096;
 
-/// A measurement that moved payload, from its start to the report of the server.
+/// Measurement that moved payload, from its start to the report of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServedLoad {
-    /// The client started it.
+    /// Time at which the client started it.
     pub began: Time,
-    /// The server had its report ready, or the client had disconnected.
+    /// Time at which the server had its report ready, or the client had disconnected.
     pub ended: Time,
 }
 
-/// What a log holds.
+/// Content of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoggedLoads {
-    /// In the order of their ends.
+    /// Loads in the order of their ends.
     pub loads: Vec<ServedLoad>,
-    /// Loads beyond [`MAX_LOGGED_LOADS`].
+    /// Number of loads beyond [`MAX_LOGGED_LOADS`].
     pub left_out: u64,
 }
 
-/// The loads that a server has served. Clones share it.
+/// Log of the loads that a server has served. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct LoadLog(Arc<Mutex<LoggedLoads>>);
 
 impl LoadLog {
-    /// The loads that have ended.
+    /// Loads that have ended.
     pub fn read(&self) -> LoggedLoads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -46,16 +46,16 @@ impl LoadLog {
     }
 }
 
-/// The load of a session, which is recorded once, at its end.
+/// Load of a session, which is recorded once, at its end.
 #[derive(Debug)]
 pub(crate) struct OpenLoad {
     log: Option<LoadLog>,
-    /// `u64::MAX`: none is open.
+    /// Time at which the load began, in ns; `u64::MAX`: none is open.
     began_ns: AtomicU64,
 }
 
 impl OpenLoad {
-    /// Without a log, nothing is recorded.
+    /// Load that is not open yet. Without a log, nothing is recorded.
     pub fn new(log: Option<LoadLog>) -> OpenLoad {
         OpenLoad { log, began_ns: AtomicU64::new(u64::MAX) }
     }

@@ -1,21 +1,21 @@
-//! The memory that clients may make a server use. It is charged before it is allocated, and returned when its user ends.
+//! Memory that clients may make a server use. It is charged before it is allocated, and returned when its user ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linkgauge_model::units::format_size;
 
-/// One session may use this part of the budget, so that the others have the rest.
+/// Divisor of the budget: one session may use this part, so that the others have the rest.
 const SESSION_SHARE: u64 = 4;
 
-/// The memory budget of a server. Its clones share it.
+/// Memory budget of a server. Its clones share it.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
     used: Arc<AtomicU64>,
     most: u64,
 }
 
-/// Why a session gets no memory.
+/// Error of a session that gets no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MemoryRefusal {
     /// Asks for more than any session may use.
@@ -24,13 +24,13 @@ pub(crate) enum MemoryRefusal {
          larger --max-memory of the server", format_size(*.needed), format_size(*.most)
     )]
     Session { needed: u64, most: u64 },
-    /// Others use it.
+    /// Others use the memory.
     #[error("its clients use all of its --max-memory: try again later")]
     Server,
 }
 
 impl MemoryBudget {
-    /// A budget of this number of bytes.
+    /// Budget of this number of bytes.
     pub fn new(most: u64) -> MemoryBudget {
         MemoryBudget { used: Arc::default(), most }
     }
@@ -49,7 +49,7 @@ impl MemoryBudget {
         }
     }
 
-    /// The same for all flows of one session.
+    /// Charges the bytes of all flows of one session.
     pub(crate) fn charge_session(&self, bytes: u64) -> Result<MemoryCharge, MemoryRefusal> {
         let most = self.max_session_bytes();
         if bytes > most {
@@ -59,7 +59,7 @@ impl MemoryBudget {
     }
 }
 
-/// Charged bytes; returned when it is dropped.
+/// Charged bytes; returned when the charge is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryCharge {
     used: Arc<AtomicU64>,

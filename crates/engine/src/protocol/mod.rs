@@ -64,7 +64,7 @@ pub use memory_budget::MemoryBudget;
 pub(crate) use memory_budget::{MemoryCharge, MemoryRefusal};
 pub use registry::Registry;
 
-/// An entry of the list of protocols.
+/// Entry of the list of protocols.
 pub struct Protocol {
     /// Name in plans, on the command line and in run documents.
     pub name: &'static str,
@@ -72,28 +72,28 @@ pub struct Protocol {
     pub summary: &'static str,
     /// Default port by scheme.
     pub default_ports: &'static [(&'static str, u16)],
-    /// What it carries, each with its directions; the default direction comes first.
+    /// Kinds of traffic that it carries, each with its directions; the default direction comes first.
     pub traffic: &'static [(TrafficKind, &'static [Direction])],
     /// Options that a plan may set: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Default message sizes, one case each; empty means the default of the workload.
+    /// Default message sizes in bytes, one case each; empty means the default of the workload.
     pub sizes: &'static [u32],
-    /// A measurement is one test of the server, with a start and an end of its own: it is not split into repetitions.
+    /// Whether a measurement is one test of the server, with its own start and end: it is not split into repetitions.
     pub(crate) is_measured_whole: bool,
-    /// URLs with the name of the protocol as their scheme, if it has such.
+    /// URLs with the name of the protocol as their scheme, if it has any.
     pub(crate) shorthand: Option<Shorthand>,
-    /// The command that starts the server of the program that the protocol belongs to, where that is well known.
+    /// Command that starts the server of the program that the protocol belongs to, where that is well known.
     pub(crate) original_server: Option<OriginalServer>,
     /// Completes a case before it runs.
     pub(crate) prepare_case: PrepareCase,
     /// Opens the links of a case and makes its flows.
     pub connect: ConnectFn,
-    /// The server side, if `serve` supports it.
+    /// Server side, if `serve` supports it.
     pub serve: Option<ServeFn>,
 }
 
 impl Protocol {
-    /// The server that a client of this protocol needs at an endpoint whose links have this framing.
+    /// Server that a client of this protocol needs at an endpoint whose links have this framing.
     pub(crate) fn server_hint(&self, endpoint: &Endpoint, framing: Framing) -> ServerHint {
         if [auto::NAME, linkgauge::PROTOCOL.name, none::PROTOCOL.name].contains(&self.name) {
             return ServerHint::default();
@@ -106,7 +106,7 @@ impl Protocol {
         }
     }
 
-    /// The default port of a scheme.
+    /// Default port of a scheme.
     pub fn default_port(&self, scheme: &str) -> Option<u16> {
         self.default_ports.iter().find(|(name, _)| *name == scheme).map(|(_, port)| *port)
     }
@@ -118,11 +118,11 @@ impl std::fmt::Debug for Protocol {
     }
 }
 
-/// `NAME://host:port` with the name of the protocol, or `NAME://host:port/VALUE`, in place of a URL of the first transport
+/// URL `NAME://host:port` with the name of the protocol, or `NAME://host:port/VALUE`, in place of a URL of the first transport
 /// with a default port of the protocol.
 #[derive(Clone, Copy)]
 pub(crate) struct Shorthand {
-    /// The option of the protocol that the part after the slash sets. `None`: there is no such part.
+    /// Option of the protocol that the part after the slash sets. `None`: there is no such part.
     pub(crate) option: Option<&'static str>,
 }
 
@@ -135,7 +135,7 @@ pub type ConnectFn = fn(&ReadyCase, &ConnectContext) -> Result<Box<dyn ClientSes
 /// Creates the server side of a protocol.
 pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
 
-/// Why a protocol could not be used for a case.
+/// Error of a protocol that cannot be used for a case.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -145,9 +145,9 @@ pub enum ProtocolError {
     /// The server sent something that the protocol does not allow here.
     #[error("{endpoint}: {what}")]
     UnexpectedReply {
-        /// The server that sent it.
+        /// Server that sent it.
         endpoint: String,
-        /// The content, or the expectation that it violates.
+        /// Content of the reply, or the expectation that it violates.
         what: String,
     },
     /// The protocol does not support the case.
@@ -176,7 +176,7 @@ impl ProtocolError {
         }
     }
 
-    /// A [`ProtocolError::UnexpectedReply`] of the server at this endpoint.
+    /// Error [`ProtocolError::UnexpectedReply`] of the server at this endpoint.
     pub(crate) fn unexpected_reply(endpoint: &Endpoint, what: impl Into<String>) -> ProtocolError {
         ProtocolError::UnexpectedReply { endpoint: endpoint.to_string(), what: what.into() }
     }
@@ -184,9 +184,9 @@ impl ProtocolError {
 
 /// Inputs of a client.
 pub struct ConnectContext<'a> {
-    /// Protocols and workloads by name.
+    /// Registry of protocols and workloads by name.
     pub registry: &'static Registry,
-    /// Opens the links.
+    /// Dialer that opens the links.
     pub dialer: &'a Dialer,
     /// Shared secret, for servers that require one.
     pub token: Option<&'a str>,
@@ -194,7 +194,7 @@ pub struct ConnectContext<'a> {
     pub connection_cache: &'a Arc<ConnectionCache>,
     /// Receiver of the content of a download, if it is saved.
     pub content: Option<&'a ContentSender>,
-    /// What that receiver has of an earlier download.
+    /// Part of an earlier download that the receiver of the content has.
     pub partial_content: Option<&'a PartialContent>,
     /// Makes the recorder of a flow from its role and the index of its endpoint.
     pub(crate) new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
@@ -220,19 +220,19 @@ impl ConnectionCache {
 
 /// A link and the party that runs on it.
 pub struct Flow {
-    /// The purpose of the flow.
+    /// Purpose of the flow.
     pub(crate) role: FlowRole,
     /// Index of its endpoint in the case.
     pub(crate) endpoint_index: usize,
-    /// The open link.
+    /// Open link.
     pub link: Box<dyn Link>,
-    /// The client's party on the link.
+    /// Client's party on the link.
     pub party: Box<dyn RecordingParty>,
 }
 
-/// A server that is ready for one case, as the client sees it.
+/// Server that is ready for one case, as the client sees it.
 pub trait ClientSession: Send {
-    /// The flows to run in parallel; called once.
+    /// Returns the flows to run in parallel; called once.
     fn take_flows(&mut self) -> Vec<Flow>;
 
     /// Time that passes at the server before it sends and expects payload, so that probes see the idle link. At most the
@@ -241,7 +241,8 @@ pub trait ClientSession: Send {
         Duration::ZERO
     }
 
-    /// The last report of what the server has moved, and when it arrived, from servers that report. Called a few times a second while the flows run and
+    /// Last report of the payload that the server has moved, and its arrival time, from servers that report. Called a few times a
+    /// second while the flows run and
     /// while the server receives; never waits.
     fn moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
         None
@@ -274,19 +275,19 @@ pub trait ClientSession: Send {
         Map::new()
     }
 
-    /// Facts of the server's host, if it reports them.
+    /// Facts about the server's host, if it reports them.
     fn server_environment(&self) -> Map<String, Value> {
         Map::new()
     }
 }
 
-/// A session that only has flows: the server needs no control messages.
+/// Session that only has flows: the server needs no control messages.
 pub(crate) struct FlowsOnlySession {
     flows: Vec<Flow>,
 }
 
 impl FlowsOnlySession {
-    /// A session of these flows.
+    /// Session of these flows.
     pub(crate) fn boxed(flows: Vec<Flow>) -> Box<dyn ClientSession> {
         Box::new(FlowsOnlySession { flows })
     }
@@ -303,7 +304,7 @@ impl ClientSession for FlowsOnlySession {
 ///
 /// # Errors
 ///
-/// A link that cannot be opened, or the error of `make`.
+/// A link cannot be opened, or `make` fails.
 pub(crate) fn open_flows(
     case: &ReadyCase,
     context: &ConnectContext,
@@ -334,17 +335,18 @@ pub struct ServerConfig {
     pub limits: ServerLimits,
     /// Shared secret that clients must prove, where the protocol supports that.
     pub token: Option<String>,
-    /// Store nothing about senders, where the protocol supports that.
+    /// Whether to store nothing about senders, where the protocol supports that.
     pub is_stateless: bool,
-    /// Send to addresses that clients only claim to have, where the protocol has such tests: addresses cannot be forged here.
+    /// Whether to send to addresses that clients only claim to have, where the protocol has such tests: addresses cannot be forged
+    /// here.
     pub trusts_senders: bool,
-    /// Facts of this machine, for clients that request them.
+    /// Facts about this machine, for clients that request them.
     pub environment: Map<String, Value>,
-    /// What this machine states about its time of day. `None`: it is read for each client that requests it.
+    /// Statement of this machine about its time of day. `None`: it is read for each client that requests it.
     pub time_of_day: Option<TimeOfDay>,
     /// Signing key, random for each start. Signed tokens replace stored state.
     pub secret: [u8; 32],
-    /// Where the server records the loads that it serves, if the protocol supports that (`linkgauge`).
+    /// Log in which the server records the loads that it serves, if the protocol supports that (`linkgauge`).
     pub load_log: Option<LoadLog>,
 }
 
@@ -366,7 +368,7 @@ impl Default for ServerConfig {
 /// Limits that a server reports to its clients and enforces.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerLimits {
-    /// Sessions at once.
+    /// Maximum number of sessions at once.
     pub sessions: u32,
     /// Longest run of one case, in seconds.
     pub duration_s: u64,
@@ -374,21 +376,21 @@ pub struct ServerLimits {
     pub bit_rate: Option<f64>,
     /// Maximum payload bytes of one message.
     pub message_bytes: u32,
-    /// Connections of one session.
+    /// Maximum number of connections of one session.
     pub flows: u32,
-    /// Seconds without traffic after which a connection is closed.
+    /// Time without traffic after which a connection is closed, in seconds.
     pub idle_s: u64,
-    /// Bytes of memory that all clients may make it use together, a quarter of them in one session. Clients do not
+    /// Maximum memory in bytes that all clients may make it use together, a quarter of them in one session. Clients do not
     /// learn it.
     #[serde(skip)]
     pub memory_bytes: u64,
-    /// Threads that connections share; `None`: one for each CPU. Clients do not learn it.
+    /// Number of threads that connections share; `None`: one for each CPU. Clients do not learn it.
     #[serde(skip)]
     pub threads: Option<NonZeroU32>,
 }
 
 impl ServerLimits {
-    /// Limits of a server without its own settings.
+    /// Default limits of a server.
     pub const DEFAULT: ServerLimits = ServerLimits {
         sessions: 16_384,
         duration_s: 24 * 3600,
@@ -413,9 +415,9 @@ pub(crate) fn max_session_connections(limits: &ServerLimits) -> u32 {
     limits.sessions.saturating_mul(4).max(limits.flows.saturating_add(16))
 }
 
-/// The server side of a protocol: makes the party of each connection.
+/// Server side of a protocol: makes the party of each connection.
 pub trait Service: Send + Sync {
-    /// A different service for connections to this endpoint, if the other endpoints require one.
+    /// Returns a different service for connections to this endpoint, if the other endpoints require one.
     fn for_endpoint(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
         let _ = (endpoint, all);
         None
@@ -436,33 +438,33 @@ pub trait Service: Send + Sync {
         Ok(())
     }
 
-    /// The budget that its parties charge, if they charge memory themselves.
+    /// Budget that its parties charge, if they charge memory themselves.
     fn memory_budget(&self) -> Option<MemoryBudget> {
         None
     }
 
-    /// Bytes of memory that the party of a new connection takes at most, beside those that it charges itself. They are
+    /// Maximum memory of the party of a new connection, in bytes, besides the memory that it charges itself. The bytes are
     /// charged before it is made.
     fn connection_bytes(&self, caps: &Caps) -> usize {
         // What it receives, and the reply to it.
         2 * caps.max_message_bytes.unwrap_or(crate::link::MAX_COALESCED_BYTES)
     }
 
-    /// Makes the party of a new connection. `caps` are those of its link, `from` is the address of the client.
+    /// Makes the party of a new connection. `caps` are the capabilities of its link, `from` is the address of the client.
     fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
-    /// First bytes of a client's request, if one client may send several; each gets its own party.
+    /// Returns the first bytes of a client's request, if one client may send several; each gets its own party.
     fn opening_prefix(&self) -> Option<&'static [u8]> {
         None
     }
 
-    /// What clients cannot do if the server listens on these endpoints alone, and the endpoint that is missing.
+    /// Describes the limits of a server that listens on these endpoints alone, and the endpoint that is missing.
     fn missing_listener(&self, endpoints: &[Endpoint]) -> Option<String> {
         let _ = endpoints;
         None
     }
 
-    /// Further endpoints to listen on, for protocols with separate control connections. `caps` are those of the endpoint.
+    /// Returns further endpoints to listen on, for protocols with separate control connections. `caps` belong to the endpoint.
     ///
     /// # Errors
     ///
@@ -503,12 +505,12 @@ pub trait Service: Send + Sync {
         false
     }
 
-    /// How much longer than the longest measurement a connection may last.
+    /// Time for which a connection may last longer than the longest measurement.
     fn grace_period(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Supported server settings, besides those that every protocol supports.
+    /// Server settings that it supports, besides those that every protocol supports.
     fn supported_settings(&self) -> &'static [ServerSetting] {
         &[]
     }
@@ -519,17 +521,17 @@ pub trait Service: Send + Sync {
 pub enum ServerSetting {
     /// Clients prove that they know the token.
     Token,
-    /// Nothing is stored about senders.
+    /// The server stores nothing about senders.
     Stateless,
     /// The addresses of senders are not forged.
     TrustSenders,
-    /// The largest message, on streams too.
+    /// Maximum size of a message, on streams too.
     MessageBytes,
-    /// Connections of one session.
+    /// Maximum number of connections of one session.
     Flows,
 }
 
-/// The server side of an echo, for use without a running server.
+/// Server side of an echo, for use without a running server.
 pub fn echo_reflector(caps: &Caps, idle: Duration) -> impl Party + use<> {
     echo::new_reflector(caps, crate::link::party::Tuning::default(), idle)
 }

@@ -1,5 +1,5 @@
-//! Round trips of protocols whose messages begin with a header: the reply has that of its request, but for a flag, and the same
-//! content.
+//! Round trips of protocols whose messages begin with a header: the reply has the header of its request, except for a flag, and
+//! equal content.
 
 use std::ops::Range;
 
@@ -7,28 +7,28 @@ use crate::link::{Caps, Framing};
 use crate::workload::latency::{ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
 
-/// The header of such a protocol.
+/// Header of a message of such a protocol.
 pub(super) trait PingPongHeader<const BYTES: usize>: Send {
-    /// The header of request `sequence`, from 0, in a message of this length.
+    /// Header of request `sequence`, from 0, in a message of this length.
     fn request(&self, sequence: u64, length: usize) -> [u8; BYTES];
 
-    /// The number of the request that a message with this header and length replies to.
+    /// Number of the request that a message with this header and length replies to.
     fn reply_sequence(&self, header: &[u8; BYTES], length: usize) -> Option<u64>;
 }
 
-/// The client of a ping-pong test.
+/// Client of a ping-pong test.
 pub(super) struct PingPongCodec<H, const BYTES: usize> {
     format: H,
     message: Vec<u8>,
     is_stream: bool,
-    /// The current reply of a stream: its header, and how many bytes have arrived.
+    /// Current reply of a stream: its header, and the number of bytes that have arrived.
     header: [u8; BYTES],
     received_bytes: usize,
     corrupt_bytes: u64,
 }
 
 impl<H: PingPongHeader<BYTES>, const BYTES: usize> PingPongCodec<H, BYTES> {
-    /// A client whose messages have this length, at least that of the header.
+    /// Client whose messages have this length, at least that of the header.
     pub(super) fn new(format: H, length: usize, caps: &Caps) -> Self {
         PingPongCodec {
             format,

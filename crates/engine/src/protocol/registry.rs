@@ -1,4 +1,4 @@
-//! The lists of what a program can measure with.
+//! Lists of the transports, protocols and workloads of a program.
 
 use std::fmt;
 
@@ -9,46 +9,46 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
 
-/// What a program can measure with. Each list is in the order of help and documentation, and the first of several entries
-/// that fit is the default.
+/// Transports, protocols and workloads of a program. Each list is in the order of help and documentation, and the first of several
+/// entries that fit is the default.
 #[derive(Clone, Copy)]
 pub struct Registry {
-    /// The kinds of links.
+    /// Kinds of links.
     pub transports: Transports,
-    /// The protocols. `auto` is not in the list: it detects which of these the server uses.
+    /// Protocols. `auto` is not in the list: it detects which of these the server uses.
     pub protocols: &'static [Protocol],
-    /// The kinds of measurement.
+    /// Kinds of measurement.
     pub workloads: &'static [Workload],
 }
 
 impl Registry {
-    /// A dialer for these transports that blocks, with a timeout of 1 s and without default port.
+    /// Dialer for these transports that blocks, with a timeout of 1 s and without default port.
     pub fn dialer(&self, clock: Clock) -> Dialer {
         let ports = self.protocols.iter().flat_map(|protocol| protocol.default_ports);
         let ports: Vec<u16> = ports.map(|(_, port)| *port).collect();
         Dialer::new(self.transports, &ports, clock)
     }
 
-    /// See [`Transports::caps`].
+    /// Capabilities of an endpoint; see [`Transports::caps`].
     ///
     /// # Errors
     ///
-    /// Fails if the transport does not support a part of the endpoint.
+    /// The transport does not support a part of the endpoint.
     pub fn caps(&self, endpoint: &Endpoint) -> Result<Caps, Fault> {
         self.transports.caps(endpoint)
     }
 
-    /// The protocol of that name.
+    /// Protocol of that name.
     pub fn protocol(&self, name: &str) -> Option<&'static Protocol> {
         self.protocols.iter().find(|protocol| protocol.name == name)
     }
 
-    /// The workload of that name.
+    /// Workload of that name.
     pub fn workload(&self, name: &str) -> Option<&'static Workload> {
         self.workloads.iter().find(|workload| workload.name == name)
     }
 
-    /// The workloads that a protocol supports, each with its directions.
+    /// Workloads that a protocol supports, each with its directions.
     pub fn workloads_of(
         &self,
         protocol: &Protocol,
@@ -60,7 +60,7 @@ impl Registry {
         })
     }
 
-    /// The protocols that support the workload of that name.
+    /// Protocols that support the workload of that name.
     pub fn protocols_with(&self, workload: &str) -> impl Iterator<Item = &'static Protocol> + use<> {
         let kind = self.workload(workload).map(|workload| workload.traffic);
         let has_kind =

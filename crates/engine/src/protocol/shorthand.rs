@@ -10,7 +10,7 @@ use linkgauge_model::plan::Case;
 ///
 /// # Errors
 ///
-/// A case that names another protocol, or another value of the option; the message names the URL.
+/// The case names another protocol, or another value of the option; the message names the URL.
 pub(crate) fn expand_url(case: &mut Case, registry: &Registry) -> Result<(), CaseError> {
     for at in 0..case.endpoints.len() {
         let named = registry.protocol(case.endpoints[at].scheme());
@@ -38,7 +38,7 @@ fn set_option(case: &mut Case, url: &Endpoint, name: &str, value: &str) -> Resul
 }
 
 impl Shorthand {
-    /// The expanded URL; the other parts go into the case.
+    /// Returns the expanded URL; the other parts go into the case.
     fn expand(self, protocol: &Protocol, url: &Endpoint, case: &mut Case) -> Result<Endpoint, CaseError> {
         if ![protocol.name, super::auto::NAME].contains(&case.protocol.as_str()) {
             return Err(CaseError::Option(format!(

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use super::ask::text;
 use super::{CaseError, ConnectContext, ProtocolOptions, ReadyCase};
 
-/// The option that switches signatures on.
+/// Option that switches signatures on.
 pub(super) const AUTHENTICATED_OPTION: &str = "authenticated";
 
-/// The option with its meaning, for the list of a protocol.
+/// Option [`AUTHENTICATED_OPTION`] with its meaning, for the list of a protocol.
 pub(super) const AUTHENTICATED: (&str, &str) =
     (AUTHENTICATED_OPTION, "true: packets are signed with the token, and others are ignored (false)");
 
-/// The key of a token: its bytes, or the bytes in hexadecimal after `hex:`.
+/// Key of a token: its bytes, or the bytes in hexadecimal after `hex:`.
 pub(super) fn token_key(token: &str) -> Cow<'_, [u8]> {
     let spelt = token.starts_with("hex:").then(|| text::parse_bytes(token).ok()).flatten();
     spelt.map_or(Cow::Borrowed(token.as_bytes()), Cow::Owned)
@@ -29,7 +29,7 @@ pub(super) fn is_authenticated(protocol: &str, options: &ProtocolOptions) -> Res
     }
 }
 
-/// The key that signs the packets of a case; `None`: they are not signed.
+/// Key that signs the packets of a case; `None`: they are not signed.
 pub(super) fn case_key<'a>(
     case: &ReadyCase,
     context: &ConnectContext<'a>,

@@ -1,11 +1,11 @@
-//! What a client says about a server that does not speak the expected protocol.
+//! Messages of a client about a server that does not speak the expected protocol.
 
 use super::{Protocol, Registry};
 use crate::link::Framing;
 use crate::transport::rfc2217;
 use linkgauge_model::endpoint::Endpoint;
 
-/// How a server failed to reply.
+/// Ways in which a server fails to reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoReply {
     /// The connection is still open, or the link has none.
@@ -19,14 +19,14 @@ const MAX_SHOWN_BYTES: usize = 16;
 /// Protocols that the reply, or its absence, has ruled out, and the one without a server.
 const RULED_OUT: [&str; 3] = ["linkgauge", "echo", "none"];
 
-/// The protocols whose default port is that of the endpoint.
+/// Protocols whose default port is that of the endpoint.
 pub(super) fn protocols_of_port(registry: &Registry, endpoint: &Endpoint) -> Vec<&'static str> {
     let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
     let uses = |protocol: &&Protocol| protocol.default_ports.contains(&(endpoint.scheme(), port));
     registry.protocols.iter().filter(uses).map(|protocol| protocol.name).collect()
 }
 
-/// The protocol to suggest: that of the port, if there is one.
+/// Advice on the protocol to choose: the one of the port, if there is one.
 pub(super) fn advice(registry: &Registry, endpoint: &Endpoint) -> String {
     let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
     match protocols_of_port(registry, endpoint).as_slice() {
@@ -45,7 +45,7 @@ pub(super) fn advice(registry: &Registry, endpoint: &Endpoint) -> String {
     }
 }
 
-/// The same, without a list of all protocols: the server may not be there at all.
+/// Advice on the protocol to choose, without a list of all protocols: the server may not be there at all.
 pub(super) fn advice_on_silence(registry: &Registry, endpoint: &Endpoint) -> String {
     match protocols_of_port(registry, endpoint).is_empty() {
         true => "If it speaks another protocol, choose that with --protocol".to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn advice_on_silence(registry: &Registry, endpoint: &Endpoint) -> Str
     }
 }
 
-/// Describes a server that is not the `expected` one, in one line: by the begin of its reply, or by how it failed to reply.
+/// Describes a server that is not the `expected` one, in one line: by the start of its reply, or by its failure to reply.
 pub(super) fn describe_reply(
     registry: &Registry,
     endpoint: &Endpoint,
@@ -92,7 +92,7 @@ pub(super) fn describe_reply(
     format!("the server is {expected}: it sent '{first}{more}'. {choose}")
 }
 
-/// `stamp, twamp-light and twamp`.
+/// Joins names to a list, as `stamp, twamp-light and twamp`.
 fn listed(names: &[&str], word: &str) -> String {
     match names {
         [] => String::new(),

@@ -5,7 +5,7 @@ use super::codec::{MessageReader, MessageWriter, from_latin1, to_latin1};
 
 pub use super::time::LoggerTime;
 
-/// Seconds from 1970 to 1990, the epoch of a logger's clock (UNIX time of its start). Loggers have no time zones.
+/// Seconds from 1970 to 1990, the epoch of a logger's clock. Loggers have no time zones.
 pub const LOGGER_EPOCH_UNIX_SECONDS: i64 = 631_152_000;
 
 /// Type code of a field.

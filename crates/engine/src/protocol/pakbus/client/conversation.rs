@@ -19,8 +19,8 @@ pub(crate) const CLIENT_ADDRESS: u16 = 4093;
 /// links.
 pub(crate) const WAKE_BYTES: [u8; 6] = [SYNC_BYTE; 6];
 
-/// Hello of the client, with a delay of at most 5 s and half an hour between two hellos: the values of other clients, which loggers
-/// repeat.
+/// Hello of the client, with a delay of at most 5 s and half an hour between two hellos: the values of other clients, which
+/// loggers repeat.
 const CLIENT_HELLO: HelloFields = HelloFields { is_router: false, metric: 2, verify: 1800 };
 
 /// Maximum wait for one command, including all extensions that the logger requests.
@@ -135,7 +135,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Creates a conversation. `seed` sets the first transaction number, so that replies to an earlier client do not match.
+    /// Creates a conversation. `seed` sets the first transaction number, so that replies to an earlier client on the line do
+    /// not match.
     pub fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
         Conversation {
             node,
