@@ -48,7 +48,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     serve: None,
 };
 
-/// The request and the end of its reply.
+/// Request and the end of its reply.
 struct RequestSpec {
     request: Vec<u8>,
     scanner: ReplyScanner,
@@ -128,23 +128,23 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     Ok(FlowsOnlySession::boxed(flows))
 }
 
-/// A codec that accepts any next message as the reply.
+/// Codec that accepts any next message as the reply.
 pub(crate) fn any_reply_codec(request: Vec<u8>) -> Box<dyn RequestReplyCodec> {
     Box::new(AskCodec::new(RequestSpec { request, scanner: ReplyScanner::new(ReplyEnd::Message, None) }))
 }
 
-/// The request to which the next byte belongs.
+/// Request to which the next byte belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AskState {
-    /// None: no request is in flight, or the input was not a reply.
+    /// No request: none is in flight, or the input was not a reply.
     Idle,
-    /// The request with this number.
+    /// Request in flight, with this number.
     Awaiting(u64),
-    /// An expired request.
+    /// Expired request.
     Late(u64),
 }
 
-/// One request in flight.
+/// Codec of one request in flight.
 struct AskCodec {
     spec: RequestSpec,
     state: AskState,

@@ -1,7 +1,7 @@
 //! `auto`: detects the protocol of the server before the measurement.
 //!
-//! Sends one hello and waits for a reply of the same length. A session continues on that connection. Sends nothing to endpoints that may have an unknown
-//! device: there the protocol is `echo`, unless the plan names another.
+//! Sends one hello and waits for a reply of the same length. A session continues on that connection. Sends nothing to endpoints
+//! that may have an unknown device: there the protocol is `echo`, unless the plan names another.
 
 use std::io::ErrorKind;
 use std::time::Duration;

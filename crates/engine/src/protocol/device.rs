@@ -43,12 +43,12 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(DeviceService)),
 };
 
-/// Default message sizes: of a round trip, of a load on a stream, of a load in messages.
+/// Default message sizes in bytes: of a round trip, of a load on a stream, of a load in messages.
 const ROUND_TRIP_BYTES: u32 = 32;
 const STREAM_LOAD_BYTES: u32 = 4096;
 const MESSAGE_LOAD_BYTES: u32 = 1400;
 
-/// Tries of a request that a datagram may lose.
+/// Maximum tries of a request that a datagram may lose.
 const MAX_TRIES: u32 = 5;
 
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
@@ -125,7 +125,7 @@ fn refusal(endpoint: &Endpoint, fault: Fault) -> ProtocolError {
     }
 }
 
-/// Requests that are not measured.
+/// Sends requests that are not measured.
 struct Asker<'a> {
     session: u16,
     clock: &'a Clock,
@@ -157,7 +157,7 @@ impl Asker<'_> {
         Err(Fault::TimedOut)
     }
 
-    /// Waits for the reply; late echoes and what belongs to other sessions go by.
+    /// Waits for the reply, and ignores late echoes and messages of other sessions.
     fn receive<T>(
         &self,
         link: &mut dyn Link,
@@ -193,12 +193,12 @@ impl Asker<'_> {
     }
 }
 
-/// The headers of round trips.
+/// Headers of round trips.
 struct DevicePing {
     session: u16,
 }
 
-/// Numbers have 48 bits.
+/// Highest number: numbers have 48 bits.
 const MAX_NUMBER: u64 = (1 << 48) - 1;
 
 impl PingPongHeader<HEADER_BYTES> for DevicePing {
@@ -218,7 +218,7 @@ impl PingPongHeader<HEADER_BYTES> for DevicePing {
     }
 }
 
-/// The headers of an upload.
+/// Headers of an upload.
 struct DeviceLoadHeader {
     session: u16,
     sent: u64,
@@ -272,7 +272,7 @@ impl ClientSession for DeviceSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// Asks for the counts of each upload.
+    /// Requests the counts of each upload.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -310,7 +310,7 @@ impl ClientSession for DeviceSession {
 
 struct DeviceService;
 
-/// A host takes any message, and its clock counts nanoseconds.
+/// Device that a host emulates: it takes any message, and its clock counts nanoseconds.
 const HOST: Device = Device { max_message_bytes: MAX_MESSAGE_BYTES as u32, tick_ns: 1 };
 
 impl Service for DeviceService {
@@ -329,7 +329,7 @@ impl Service for DeviceService {
         })
     }
 
-    /// No reply is longer than its request.
+    /// Admits a sender whose first message is a request: no reply is longer than its request.
     fn admit_sender(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
         let header = first.first_chunk().and_then(DeviceHeader::read);
         match header.filter(|header| !header.is_reply && usize::from(header.length) == first.len()) {
@@ -338,19 +338,19 @@ impl Service for DeviceService {
         }
     }
 
-    /// No device replies to a reply.
+    /// Returns true: no device replies to a reply.
     fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
 }
 
-/// The sessions of one client.
+/// Sessions of one client.
 enum DeviceSessions {
     Stream(StreamSessions),
     Packets(PacketSessions<1>),
 }
 
-/// The server side: the device itself, with a link around it.
+/// Server side: the device itself, with a link around it.
 struct DeviceParty {
     batch: Batch,
     sessions: DeviceSessions,

@@ -242,8 +242,7 @@ pub trait ClientSession: Send {
     }
 
     /// Last report of the payload that the server has moved, and its arrival time, from servers that report. Called a few times a
-    /// second while the flows run and
-    /// while the server receives; never waits.
+    /// second while the flows run and while the server receives; never waits.
     fn moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
         None
     }
@@ -337,8 +336,8 @@ pub struct ServerConfig {
     pub token: Option<String>,
     /// Whether to store nothing about senders, where the protocol supports that.
     pub is_stateless: bool,
-    /// Whether to send to addresses that clients only claim to have, where the protocol has such tests: addresses cannot be forged
-    /// here.
+    /// Whether to send to addresses that clients only claim to have, where the protocol has such tests: addresses cannot be
+    /// forged here.
     pub trusts_senders: bool,
     /// Facts about this machine, for clients that request them.
     pub environment: Map<String, Value>,
@@ -458,7 +457,7 @@ pub trait Service: Send + Sync {
         None
     }
 
-    /// Describes the limits of a server that listens on these endpoints alone, and the endpoint that is missing.
+    /// Describes what clients cannot do if the server listens on these endpoints alone, and the missing endpoint.
     fn missing_listener(&self, endpoints: &[Endpoint]) -> Option<String> {
         let _ = endpoints;
         None

@@ -50,28 +50,28 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 };
 
 const RETURN_DATA: u8 = 8;
-/// Set in the function of a reply that is an exception.
+/// Flag in the function of a reply that is an exception.
 const EXCEPTION: u8 = 0x80;
-/// Transaction, protocol 0, bytes that follow.
+/// Size of the header in bytes: transaction, protocol 0, number of bytes that follow.
 const HEADER_BYTES: usize = 6;
 const CRC_BYTES: usize = 2;
-/// Unit, function and data of a frame are at most this long over TCP (Modbus messaging guide, 4.1).
+/// Maximum size of unit, function and data of a frame over TCP, in bytes (Modbus messaging guide, 4.1).
 const MAX_FRAME_BYTES: usize = 254;
-/// Most registers of one reply.
+/// Maximum number of registers of one reply.
 const MAX_REGISTERS: u16 = 125;
-/// The silence between frames above 19200 bit/s (Modbus over serial line, 2.5.1.1).
+/// Silence between frames above 19200 bit/s (Modbus over serial line, 2.5.1.1).
 const MIN_SILENCE: Duration = Duration::from_micros(1750);
 const FASTEST_COUNTED_BPS: f64 = 19_200.0;
 
-/// How frames are delimited.
+/// Way in which frames are delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// The header of Modbus/TCP.
+    /// Frames with the header of Modbus/TCP.
     Mbap,
     Rtu,
 }
 
-/// What is requested, of which device.
+/// Requested data, and the device.
 #[derive(Debug, Clone, Copy)]
 struct ModbusRequest {
     mode: Mode,
@@ -141,7 +141,7 @@ impl ModbusRequest {
         })
     }
 
-    /// Unit, function and data of the request with this number.
+    /// Returns unit, function and data of the request with this number.
     fn frame(&self, number: u16) -> [u8; 6] {
         let [first, second] =
             if self.function == RETURN_DATA { [0, number] } else { [self.register, self.registers] };
@@ -163,7 +163,7 @@ impl ModbusRequest {
         }
     }
 
-    /// Bytes of a reply that begins so, or of the part that states its length. `None`: it is not a reply.
+    /// Length in bytes of a reply that begins so, or of the part that states its length. `None`: it is not a reply.
     fn reply_bytes(&self, head: &[u8]) -> Option<usize> {
         match (self.mode, head) {
             (Mode::Mbap, [_, _, protocol_high, protocol_low, high, low, ..]) => {
@@ -186,7 +186,7 @@ impl ModbusRequest {
         }
     }
 
-    /// What a complete frame replies to the request with this number.
+    /// Meaning of a complete frame as a reply to the request with this number.
     fn meaning_of(&self, frame: &[u8], number: u16) -> Meaning {
         match frame {
             [unit, ..] if *unit != self.unit => Meaning::Unexpected,
@@ -209,7 +209,7 @@ impl ModbusRequest {
     }
 }
 
-/// 3.5 characters of 11 bits; a fixed time on fast lines, and where the rate of the line is unknown.
+/// Silence between frames: 3.5 characters of 11 bits; a fixed time on fast lines, and where the rate of the line is unknown.
 fn silence_between_frames(caps: &Caps) -> Duration {
     match caps.link_rate {
         Some(rate) if rate.bits_per_second <= FASTEST_COUNTED_BPS => {
@@ -219,7 +219,7 @@ fn silence_between_frames(caps: &Caps) -> Duration {
     }
 }
 
-/// The checksum of RTU, in the order of the line.
+/// Checksum of RTU, in the order of the line.
 fn crc(bytes: &[u8]) -> [u8; CRC_BYTES] {
     let mut crc = u16::MAX;
     for byte in bytes {
@@ -231,14 +231,14 @@ fn crc(bytes: &[u8]) -> [u8; CRC_BYTES] {
     crc.to_le_bytes()
 }
 
-/// What a reply says.
+/// Meaning of a reply.
 enum Meaning {
     Data { corrupt_bytes: u64 },
     Exception(u8),
     Unexpected,
 }
 
-/// Exceptions by their code.
+/// Number of exceptions by code.
 type ExceptionCounts = Arc<Mutex<BTreeMap<u8, u64>>>;
 
 /// Reads the options; all requests have one length.
@@ -297,9 +297,9 @@ struct ModbusCodec {
     framing: Framing,
     exceptions: ExceptionCounts,
     message: Vec<u8>,
-    /// At most [`HEADER_BYTES`] and [`MAX_FRAME_BYTES`] long.
+    /// Reply that is arriving, at most [`HEADER_BYTES`] and [`MAX_FRAME_BYTES`] long.
     reply: Vec<u8>,
-    /// The request that the next reply of RTU belongs to, also after it was lost.
+    /// Request that the next reply of RTU belongs to, also after it was lost.
     awaited: Option<u64>,
     /// Number of the last request.
     last_number: Option<u64>,
@@ -311,7 +311,7 @@ impl ModbusCodec {
         ModbusCodec { request, framing, exceptions, message, reply, awaited: None, last_number: None }
     }
 
-    /// Takes the bytes of one reply: how many it took, and whether the reply is complete. `None`: it is not a reply.
+    /// Takes the bytes of one reply. Returns their number, and whether the reply is complete. `None`: it is not a reply.
     fn take_reply(&mut self, data: &[u8]) -> Option<(usize, bool)> {
         let mut used = 0;
         loop {
@@ -328,7 +328,7 @@ impl ModbusCodec {
         }
     }
 
-    /// The reply that is complete, of which the last `used` bytes have arrived now.
+    /// Reads a complete reply, of which the last `used` bytes have arrived now.
     fn read_reply(&mut self, used: usize, first_waiting: u64) -> ReplyStatus {
         let is_rtu = self.request.mode == Mode::Rtu;
         let (frame, sequence) = match (is_rtu, self.reply.as_slice()) {

@@ -9,8 +9,8 @@ use linkgauge_model::clock::Clock;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
 
-/// Transports, protocols and workloads of a program. Each list is in the order of help and documentation, and the first of several
-/// entries that fit is the default.
+/// Transports, protocols and workloads of a program. Each list is in the order of help and documentation, and the first entry
+/// that fits is the default.
 #[derive(Clone, Copy)]
 pub struct Registry {
     /// Kinds of links.

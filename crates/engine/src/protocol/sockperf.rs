@@ -42,21 +42,21 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(SockperfService)),
 };
 
-/// Bytes of the header, which is also the minimum message size.
+/// Size of the header in bytes, which is also the minimum message size.
 pub(crate) const HEADER_BYTES: usize = 14;
 
 const FROM_CLIENT: u16 = 1;
-/// The sender requests a reply.
+/// Flag of a message whose sender requests a reply.
 const PONG: u16 = 2;
 
-/// The header of every message.
+/// Header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SockperfHeader {
     /// Number of the message; a reply has that of its request.
     pub(crate) sequence: u64,
     /// Flags: bit 0 is set by clients, bit 1 requests a reply.
     pub(crate) flags: u16,
-    /// Bytes of the message including this header.
+    /// Length of the message in bytes, including this header.
     pub(crate) length: u32,
 }
 
@@ -78,12 +78,12 @@ impl SockperfHeader {
         into[10..HEADER_BYTES].copy_from_slice(&self.length.to_be_bytes());
     }
 
-    /// Whether a client sent it, in a message of this length.
+    /// Whether a client sent the message, which has this length.
     fn is_from_client(self, length: usize) -> bool {
         self.flags & FROM_CLIENT != 0 && self.length as usize == length
     }
 
-    /// The header of the reply; `None` if no reply is requested. Servers do not reply to each other.
+    /// Returns the header of the reply; `None` if no reply is requested. Servers do not reply to each other.
     fn reply_header(self) -> Option<SockperfHeader> {
         const ASKS: u16 = FROM_CLIENT | PONG;
         (self.flags & ASKS == ASKS).then_some(SockperfHeader { flags: self.flags & !FROM_CLIENT, ..self })
@@ -101,7 +101,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     Ok(FlowsOnlySession::boxed(flows))
 }
 
-/// The headers of a ping-pong test.
+/// Headers of a ping-pong test.
 struct SockperfPing;
 
 impl PingPongHeader<HEADER_BYTES> for SockperfPing {
@@ -146,7 +146,7 @@ impl Service for SockperfService {
         }
     }
 
-    /// A client chooses its port (`--client_port`). No server replies to a reply, which lacks the flag of clients.
+    /// Returns true: a client chooses its port (`--client_port`), and no server replies to a reply, which lacks the flag of clients.
     fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
@@ -160,7 +160,7 @@ const MAX_CHUNK_BYTES: usize = 65_536;
 pub struct ReplyBuilder {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// Remaining bytes of the current message, and whether they are returned.
+    /// Number of remaining bytes of the current message, and whether they are returned.
     bytes_left: usize,
     must_reply: bool,
 }
@@ -213,13 +213,13 @@ impl ReplyBuilder {
     }
 }
 
-/// The server side.
+/// Server side of sockperf.
 struct SockperfConnection {
     batch: Batch,
     is_stream: bool,
     replies: ReplyBuilder,
     output: Vec<u8>,
-    /// Bytes of it that have been sent.
+    /// Number of bytes of the output that have been sent.
     output_sent: usize,
     is_finished: bool,
     is_malformed: bool,
@@ -273,7 +273,7 @@ mod tests {
         text::parse_bytes(&format!("hex:{hex}")).unwrap()
     }
 
-    /// As sent by sockperf 3.7.
+    /// Request as sent by sockperf 3.7.
     const REQUEST_HEX: &str = "0000000000000001 0003 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
     const REPLY_HEX: &str = "0000000000000001 0002 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
 

@@ -7,7 +7,7 @@ use super::text::{self, InvalidText};
 /// Maximum reply size in bytes; longer replies are malformed. No device sends more for a small request.
 pub const MAX_REPLY_BYTES: u64 = 1 << 20;
 
-/// How the end of a reply is recognised.
+/// Rule for the end of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyEnd {
     /// The reply ends with these bytes.
@@ -24,10 +24,10 @@ pub enum ReplyEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthField {
     offset: u64,
-    /// Bytes of the field, 1 to 8.
+    /// Size of the field in bytes, 1 to 8.
     size: u64,
     big_endian: bool,
-    /// Bytes to add to the value of the field to get the length of the whole reply; may be negative.
+    /// Number of bytes to add to the value of the field to get the length of the whole reply; may be negative.
     adjustment: i64,
 }
 
@@ -92,7 +92,7 @@ impl PatternSearch {
     ///
     /// # Errors
     ///
-    /// The errors of `text::parse_bytes`.
+    /// Same errors as `text::parse_bytes`.
     pub fn parse(text: &str) -> Result<PatternSearch, InvalidText> {
         text::parse_bytes(text).map(PatternSearch::new)
     }
@@ -132,10 +132,10 @@ pub enum ScanResult {
     Complete {
         /// Bytes that belong to the reply.
         used: usize,
-        /// The reply contains the expected bytes, if any are expected.
+        /// Whether the reply contains the expected bytes, if any are expected.
         is_expected: bool,
     },
-    /// After `used` bytes the input is not a reply: longer than [`MAX_REPLY_BYTES`], or with an impossible length.
+    /// The input is not a reply after `used` bytes: longer than [`MAX_REPLY_BYTES`], or with an impossible length.
     Malformed {
         /// Bytes before the malformed input.
         used: usize,
@@ -149,13 +149,13 @@ pub struct ReplyScanner {
     expected_text: Option<PatternSearch>,
     has_expected: bool,
     scanned_bytes: u64,
-    /// The length field received so far, and the length of the reply once the field is complete.
+    /// Value of the length field received so far, and length of the reply once the field is complete.
     length_value: u64,
     total_length: Option<u64>,
 }
 
 impl ReplyScanner {
-    /// A scanner for replies with this end. `expect` finds the bytes that each reply must contain.
+    /// Scanner for replies with this end. `expect` finds the bytes that each reply must contain.
     pub fn new(end: ReplyEnd, expect: Option<PatternSearch>) -> ReplyScanner {
         ReplyScanner {
             end,
@@ -167,7 +167,7 @@ impl ReplyScanner {
         }
     }
 
-    /// The next byte starts a reply.
+    /// Starts a reply with the next byte.
     pub(crate) fn restart(&mut self) {
         (self.scanned_bytes, self.length_value, self.total_length) = (0, 0, None);
         self.has_expected = self.expected_text.is_none();
@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Small alphabets, so that terminators occur, overlap with themselves, and are split.
+    /// Ends of replies in small alphabets, so that terminators occur, overlap with themselves, and are split.
     fn ends() -> impl Strategy<Value = ReplyEnd> {
         prop_oneof![
             "[ab]{1,5}".prop_map(|text| until(&text)),

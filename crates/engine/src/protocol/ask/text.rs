@@ -1,15 +1,15 @@
 //! Bytes as entered on a command line or in a plan: text with escapes, or hexadecimal after `hex:`.
 
-/// Why a text does not describe what an option needs; the name of the option precedes it.
+/// Error of a text that does not describe what an option needs; the name of the option precedes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidText(pub String);
 
-/// The bytes of `text`: `\r \n \t \0 \\ \xHH`, all else as UTF-8; or `hex:01 03 …`. Never empty.
+/// Parses the bytes of `text`: `\r \n \t \0 \\ \xHH`, all else as UTF-8; or `hex:01 03 …`. Never empty.
 ///
 /// # Errors
 ///
-/// An invalid escape, invalid hexadecimal digits, or no bytes at all.
+/// Invalid escape, invalid hexadecimal digits, or no bytes at all.
 pub(crate) fn parse_bytes(text: &str) -> Result<Vec<u8>, InvalidText> {
     let bytes = match text.strip_prefix("hex:") {
         Some(digits) => parse_hex(digits)?,

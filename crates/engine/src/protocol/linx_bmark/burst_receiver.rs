@@ -1,4 +1,4 @@
-//! The client of a burst test: requests a burst of signals, counts them, and requests the next burst. An echo is a
+//! Client of a burst test: requests a burst of signals, counts them, and requests the next burst. An echo is a
 //! burst of one signal that equals the request.
 //!
 //! The time starts at the request, so the rate includes one round trip for each burst, as in the original.
@@ -22,11 +22,11 @@ const MAX_BATCH_BYTES: usize = 128 * 1024;
 enum BurstStage {
     /// Nothing is in flight: the next burst can be requested.
     Idle,
-    /// A request makes the server allocate the signals.
+    /// The server allocates the signals after a request.
     Allocating,
     AwaitingAllocation,
     Requesting,
-    /// Number of signals still to be received.
+    /// A burst is being received; this number of signals is still missing.
     Receiving(u32),
 }
 
@@ -56,7 +56,7 @@ impl BurstReceiver {
         }
     }
 
-    /// `echo`: the signal that goes to the server and returns.
+    /// Receiver of an echo. `echo`: the signal that goes to the server and returns.
     pub(crate) fn new_echo(load: &Load, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
         BurstReceiver::with_request(load, echo, ECHO, 1, recorder)
     }

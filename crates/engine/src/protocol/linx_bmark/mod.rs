@@ -51,15 +51,15 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(server::BmarkService)),
 };
 
-/// Default of the original.
+/// Default size of a signal of the original, in bytes.
 const DEFAULT_SIGNAL_BYTES: u32 = 2048;
 const DEFAULT_BURST_SIGNALS: u32 = 40;
 
-/// A real node queues at most 2048 Ethernet frames of a connection, and drops the connection beyond that. Control
-/// frames need the difference.
+/// Maximum number of Ethernet frames in flight. A real node queues 2048 of a connection, and drops the connection beyond that.
+/// Control frames need the difference.
 const MAX_QUEUED_FRAMES: u32 = 1920;
 
-/// The style of a client, by release.
+/// Style of a client, by release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientStyle {
     Old,
@@ -102,7 +102,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// A stream has no signals.
+/// Checks that the link has messages: a stream has no signals.
 fn require_messages(caps: &Caps) -> Result<(), CaseError> {
     match caps.framing {
         Framing::Message => Ok(()),
@@ -193,7 +193,7 @@ const MIN_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct BmarkSession {
     flows: Vec<Flow>,
-    /// Signals of one burst.
+    /// Number of signals of one burst.
     burst_signals: Option<u32>,
     clock: Clock,
     timeout: Duration,
@@ -234,7 +234,7 @@ impl ClientSession for BmarkSession {
     }
 }
 
-/// An echo with a signal number in front.
+/// Codec of an echo with a signal number in front.
 struct SignalEchoCodec {
     signal: Vec<u8>,
     message: PatternMessage,

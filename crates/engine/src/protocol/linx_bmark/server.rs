@@ -1,4 +1,4 @@
-//! The server of linx_bmark: one party for each client. It detects the style of the client.
+//! Server of linx_bmark: one party for each client. It detects the style of the client.
 
 use super::super::{CaseError, Service};
 use super::signal::{
@@ -27,35 +27,35 @@ impl Service for BmarkService {
         Box::new(BmarkConnection::new(caps))
     }
 
-    /// The original creates an endpoint for each connect signal; its clients distinguish them.
+    /// Returns the number of a connect signal: the original creates an endpoint for each one; its clients distinguish them.
     fn opening_prefix(&self) -> Option<&'static [u8]> {
         const BEGINS: [u8; SIGNAL_NUMBER_BYTES] = CONN_EST.to_be_bytes();
         Some(&BEGINS)
     }
 }
 
-/// The endpoint that serves one client.
+/// Endpoint that serves one client.
 pub(crate) struct BmarkConnection {
     tuning: Option<Tuning>,
     batch: Batch,
     max_signal_bytes: usize,
     pending: PendingOutput,
-    /// The output: a reply, or a signal that a burst repeats.
+    /// Output: a reply, or a signal that a burst repeats.
     output_signal: Vec<u8>,
-    /// The client is of release 2.6.8 or later.
+    /// Whether the client is of release 2.6.8 or later.
     is_new_style: bool,
     /// Count, number and size of the allocated signals.
     allocated: Option<[u32; 3]>,
-    /// Ends once all output is sent.
+    /// Whether the connection ends once all output is sent.
     is_finished: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PendingOutput {
     Empty,
-    /// The received signal, unchanged.
+    /// Received signal, unchanged.
     Echo,
-    /// This many copies of the signal.
+    /// This number of copies of the signal.
     Signals(u32),
 }
 

@@ -120,7 +120,7 @@ fn option_errors_are_reported_before_opening_a_link() {
     ");
 }
 
-/// A device that replies to each request of 8 bytes with one register, and keeps the time between its reply and the next request.
+/// Device that replies to each request of 8 bytes with one register, and keeps the time between its reply and the next request.
 struct Device {
     batch: Batch,
     waiting: Vec<u8>,

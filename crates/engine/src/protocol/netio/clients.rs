@@ -1,4 +1,4 @@
-//! The server's clients over datagrams: state shared by a client's stream and the link of its datagrams.
+//! State of the server's clients over datagrams, shared by a client's stream and the link of its datagrams.
 //!
 //! Only the sender identifies a datagram's client, so a client is known by its address: one client for each address.
 //! Clients up to 1.31 send from the address of their `-h` option, but connect from another. Such datagrams are counted
@@ -28,15 +28,15 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub(crate) struct DatagramClient {
     pub(crate) received_packets: AtomicU64,
-    /// A link to send on exists: its first datagram has arrived.
+    /// Whether a link to send on exists: its first datagram has arrived.
     pub(crate) is_reachable: AtomicBool,
-    /// Has announced datagrams and not yet requested their count.
+    /// Whether the client has announced datagrams and not yet requested their count.
     pub(crate) has_announced: AtomicBool,
     /// Size of the requested datagrams; 0: none.
     requested_bytes: AtomicU32,
     /// Number of datagrams sent for the last request, once complete.
     sent_packets: AtomicU64,
-    /// The stream has ended.
+    /// Whether the stream has ended.
     closed: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl DatagramClient {
         self.closed.load(Relaxed)
     }
 
-    /// The result of the request; `None` while it runs.
+    /// Result of the request; `None` while it runs.
     pub(crate) fn completed_packets(&self) -> Option<u64> {
         (self.requested_bytes.load(Acquire) == 0).then(|| self.sent_packets.load(Relaxed))
     }
@@ -61,7 +61,7 @@ impl DatagramClient {
 #[derive(Default)]
 pub(crate) struct ClientRegistry(Mutex<BTreeMap<String, Arc<DatagramClient>>>);
 
-/// The address without the port.
+/// Returns the address without the port.
 fn sender_address(from: &str) -> String {
     from.parse::<SocketAddr>().map_or_else(|_| from.to_owned(), |from| from.ip().to_canonical().to_string())
 }
@@ -77,7 +77,7 @@ impl ClientRegistry {
         RegisteredClient { client, client_address: address, registry: self.clone() }
     }
 
-    /// The client of a datagram from this sender.
+    /// Finds the client of a datagram from this sender.
     pub(crate) fn find(&self, from: &str) -> Option<ClientMatch> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = all.get(&sender_address(from)) {
@@ -94,7 +94,7 @@ impl ClientRegistry {
     }
 }
 
-/// The client that a datagram belongs to.
+/// Client that a datagram belongs to.
 pub(crate) enum ClientMatch {
     /// The datagram has the address of the client's stream.
     SameAddress(Arc<DatagramClient>),
@@ -102,7 +102,7 @@ pub(crate) enum ClientMatch {
     OtherAddress(Arc<DatagramClient>),
 }
 
-/// A client's registration, until its stream ends.
+/// Registration of a client, until its stream ends.
 pub(crate) struct RegisteredClient {
     pub(crate) client: Arc<DatagramClient>,
     client_address: String,
@@ -123,7 +123,7 @@ impl Drop for RegisteredClient {
 /// Counts the datagrams of a client, and sends the requested ones.
 pub(crate) struct DatagramParty {
     client: Arc<DatagramClient>,
-    /// May send the requested datagrams.
+    /// Whether the party may send the requested datagrams.
     may_send: bool,
     limits: ServerLimits,
     caps: Caps,
@@ -175,7 +175,7 @@ impl Party for DatagramParty {
         }
     }
 
-    /// The stream of the client vouches for its datagrams, and ends them.
+    /// Exempts the client: its stream vouches for its datagrams, and ends them.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Exempt
     }

@@ -1,7 +1,7 @@
-//! The client over datagrams: each datagram is a block without a header; a separate stream carries the control words.
+//! Client over datagrams: each datagram is a block without a header; a separate stream carries the control words.
 //!
 //! Client and server both use the server's port number, because the server sends its datagrams to that port. The counts
-//! of sender and receiver are exchanged on the stream; datagrams still in transit then count as lost.
+//! of sender and receiver are sent on the stream; datagrams still in transit then count as lost.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Direction, StopCondition};
 
-/// Plain datagrams, which have no numbers.
+/// Format of plain datagrams, which have no numbers.
 struct NoHeader;
 
 impl HeaderCodec for NoHeader {
@@ -40,7 +40,7 @@ impl HeaderCodec for NoHeader {
     }
 }
 
-/// The stream and the datagram endpoint, each with its local address and port.
+/// Splits an endpoint into the stream and the datagram endpoint, each with its local address and port.
 fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
     let (_, port) = endpoint.host_port()?;
     let port = port.unwrap_or(DATAGRAM_PORT);
@@ -56,7 +56,7 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
 
 const BIND_OPTION: &str = "bind";
 
-/// The address to send from, as it stands before a port; empty if the system chooses it.
+/// Returns the address to send from, as it stands before a port; empty if the system chooses it.
 fn bind_address(endpoint: &Endpoint, port: u16) -> Result<String, Fault> {
     let from = endpoint.option(BIND_OPTION).unwrap_or_default();
     // An IPv6 address before a port needs brackets.
@@ -84,15 +84,15 @@ pub(crate) fn check_case(case: &CaseDraft) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// The stream of one port.
+/// Stream of one port.
 struct DatagramControl {
     link: Box<dyn Link>,
     endpoint: Endpoint,
-    /// Time of the request to the server to send.
+    /// Time at which the server was requested to send.
     requested_at: Option<Time>,
-    /// Round trip to the server without datagrams in flight.
+    /// Time of a round trip to the server without datagrams in flight.
     round_trip: Duration,
-    /// When the server's count arrived.
+    /// Arrival time of the server's count.
     counted_at: Option<Time>,
 }
 
@@ -223,7 +223,7 @@ impl NetioDatagramSession {
         sent.map(|_| ()).map_err(|fault| control.link_error(fault))
     }
 
-    /// A word of the server. With a dialer, an interrupt ends the wait.
+    /// Receives a word of the server. With a dialer, an interrupt ends the wait.
     fn receive_word(
         &mut self,
         port: usize,
@@ -246,7 +246,7 @@ impl NetioDatagramSession {
         Ok(word)
     }
 
-    /// The count of the server.
+    /// Receives the count of the server.
     fn receive_count(&mut self, port: usize, dialer: Option<&Dialer>) -> Result<u64, ProtocolError> {
         let word = self.receive_word(port, dialer)?;
         match ControlWord::decode(word, self.dialect) {
@@ -255,7 +255,7 @@ impl NetioDatagramSession {
         }
     }
 
-    /// The report from both counts; no more can arrive than was sent.
+    /// Builds the report from both counts; no more can arrive than was sent.
     fn flow_report(
         &mut self,
         port: usize,

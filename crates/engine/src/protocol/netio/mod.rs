@@ -143,21 +143,21 @@ struct BlockTally {
     bytes: u64,
     first_instant: Option<Time>,
     last_instant: Option<Time>,
-    /// The receiver saw the last block.
+    /// Whether the receiver saw the last block.
     is_complete: bool,
     /// Bytes that a stopped sender still has to send, to complete its block and add the last one.
     owed_bytes: Vec<u8>,
     fault: Option<String>,
 }
 
-/// The request that reverses a connection, shared by the two flows that use it.
+/// Request that reverses a connection, shared by the two flows that use it.
 #[derive(Debug, Default)]
 struct Handoff {
-    /// The request is about to be sent: data may arrive before its sender has recorded the time.
+    /// Whether the request is about to be sent: data may arrive before its sender has recorded the time.
     request_started: AtomicBool,
-    /// When it was sent; 0 before.
+    /// Time at which the request was sent; 0 before.
     requested_ns: AtomicU64,
-    /// The request will never be sent.
+    /// Whether the request will never be sent.
     given_up: AtomicBool,
 }
 
@@ -187,14 +187,14 @@ impl Handoff {
     }
 }
 
-/// A connection between two cases: sends QUIT on drop unless it is used again.
+/// Connection between two cases: sends QUIT on drop unless it is used again.
 struct CachedConnection {
     link: Option<Box<dyn Link>>,
     dialect: NetioDialect,
 }
 
 impl CachedConnection {
-    /// The link, unless the server has closed it.
+    /// Returns the link, unless the server has closed it.
     fn into_link(mut self) -> Option<Box<dyn Link>> {
         self.link.take().filter(|link| !link.status().is_hung_up)
     }
@@ -212,7 +212,7 @@ impl Drop for CachedConnection {
 /// Shared tally of one side.
 type SharedTally = Arc<Mutex<BlockTally>>;
 
-/// A connection of the case: its flows run one after the other, the sender first.
+/// Connection of the case: its flows run one after the other, the sender first.
 struct ConnectionFlows {
     endpoint_index: usize,
     sender: Option<SharedTally>,
@@ -220,17 +220,17 @@ struct ConnectionFlows {
     handoff: Arc<Handoff>,
 }
 
-/// The result of one flow of a connection.
+/// Result of one flow of a connection.
 struct NetioDirectionResult<'a> {
     tally: BlockTally,
     flow: &'a FlowResult,
     link: Box<dyn Link>,
 }
 
-/// A server that does not know a control word closes the connection at once; one that closes it later was ended.
+/// Maximum time until a server that does not know a control word closes the connection; one that closes it later was ended.
 const MAX_REFUSAL_NS: u64 = 1_000_000_000;
 
-/// A connection whose flows have ended.
+/// Result of a connection whose flows have ended.
 struct ConnectionResult<'a> {
     endpoint_index: usize,
     sent: Option<NetioDirectionResult<'a>>,
@@ -238,7 +238,7 @@ struct ConnectionResult<'a> {
 }
 
 impl ConnectionResult<'_> {
-    /// Why it ended early.
+    /// Reason for an early end.
     fn fault(&self, endpoint: &str) -> Option<String> {
         let ran = self.sent.iter().chain(&self.received);
         let tally_fault =
@@ -247,7 +247,7 @@ impl ConnectionResult<'_> {
         ran.clone().find_map(tally_fault).or_else(failure)
     }
 
-    /// The server sent nothing that is valid in this dialect.
+    /// Whether the server sent nothing that is valid in this dialect.
     fn is_wrong_dialect(&self) -> bool {
         match (&self.sent, &self.received) {
             (_, Some(ran)) if ran.tally.first_instant.is_some() => ran.tally.bytes == 0,
@@ -259,7 +259,7 @@ impl ConnectionResult<'_> {
         }
     }
 
-    /// The link and the bytes to send before the next control word; `None` while the server still sends.
+    /// Returns the link and the bytes to send before the next control word; `None` while the server still sends.
     fn into_idle_link(self) -> Option<(Box<dyn Link>, Vec<u8>)> {
         if self
             .received
@@ -287,12 +287,12 @@ struct NetioSession {
 }
 
 impl NetioSession {
-    /// The key of a cached connection.
+    /// Key of a cached connection.
     fn cache_key(&self, port: usize) -> String {
         format!("{} {} {}", PROTOCOL.name, self.dialect.name(), self.endpoints[port])
     }
 
-    /// The flows of one connection.
+    /// Adds the flows of one connection.
     fn add_connection(
         &mut self,
         case: &ReadyCase,
@@ -342,7 +342,7 @@ impl NetioSession {
         Ok(())
     }
 
-    /// The connections with the results of their flows.
+    /// Returns the connections with the results of their flows.
     fn connection_results<'a>(
         &self,
         flows: &'a [FlowResult],
@@ -385,7 +385,7 @@ impl NetioSession {
         }
     }
 
-    /// The delivered payload: sent bytes that were acknowledged. If the server sends blocks afterwards, the first of
+    /// Reports the delivered payload: sent bytes that were acknowledged. If the server sends blocks afterwards, the first of
     /// them shows that it has read everything before.
     fn build_report(&self, used: &[ConnectionResult]) -> ServerReport {
         let sent: Vec<&NetioDirectionResult> = used.iter().filter_map(|used| used.sent.as_ref()).collect();

@@ -1,4 +1,4 @@
-//! The receiver of one direction on the client: a [`Sink`] counts and records, the blocks signal the end.
+//! Receiver of one direction on the client: a [`Sink`] counts and records, the blocks signal the end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::workload::{Load, RecordingParty};
 use linkgauge_model::clock::Time;
 use linkgauge_model::sample::Recorder;
 
-/// Bytes to show of unexpected data.
+/// Number of bytes of unexpected data to show.
 const MAX_SHOWN_BYTES: usize = 16;
 
 pub(crate) struct BlockReceiver {
     sink: Sink,
     blocks: FlaggedBlockParser,
     block_bytes: u32,
-    /// The control word that requests the blocks, if the receiver sends it, and how many of its bytes have been sent.
+    /// Control word that requests the blocks, if the receiver sends it, and number of its bytes that have been sent.
     request_word: Option<[u8; WORD_BYTES]>,
     word_sent_bytes: usize,
     timeout: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct BlockReceiver {
     has_begun: bool,
     begun_at: Option<Time>,
     fault: Option<Fault>,
-    /// NETIO's own count, from the request to the end of the last block, which is included.
+    /// Count as in NETIO, from the request to the end of the last block, which is included.
     local_tally: BlockTally,
     shared_tally: Arc<Mutex<BlockTally>>,
 }
@@ -58,12 +58,12 @@ impl BlockReceiver {
         }
     }
 
-    /// The tally, complete once the party has ended.
+    /// Tally, complete once the party has ended.
     pub(crate) fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
         self.shared_tally.clone()
     }
 
-    /// Why the blocks ended too early.
+    /// Fault of blocks that ended too early.
     fn interrupted_fault(&self, how: &str) -> Fault {
         Fault::EndedEarly(match (self.blocks.whole_blocks(), self.blocks.block_offset()) {
             (0, 0) => format!("no block arrived: the server {how}"),

@@ -1,4 +1,4 @@
-//! The sender of one direction, for client and server. A [`Source`] defines timing and amount; the bytes are NETIO's
+//! Sender of one direction, for client and server. A [`Source`] defines timing and amount; the bytes are NETIO's
 //! blocks, with the control word that announces them and the last block at the end.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,35 +15,35 @@ use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{Pacing, StopCondition};
 use linkgauge_model::sample::Recorder;
 
-/// The current part of the output.
+/// Current part of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendStage {
-    /// The control word that announces the blocks.
+    /// Control word that announces the blocks.
     Announcement,
     Blocks,
-    /// The rest of a block that has begun.
+    /// Rest of a block that has begun.
     BlockRest,
-    /// Checks for input, which a receiver never sends.
+    /// Check for input, which a receiver never sends.
     CheckReply,
-    /// The block with the flag.
+    /// Block with the flag.
     LastBlock,
-    /// The control word of the next direction.
+    /// Control word of the next direction.
     NextRequest,
     Finished,
 }
 
-/// Bytes to show of unexpected input from a receiver.
+/// Number of bytes of unexpected input from a receiver to show.
 const MAX_SHOWN_BYTES: usize = 16;
 
 /// Send time of the original, a constant (1.26 to 1.34).
 const SERVER_SEND_TIME: Duration = Duration::from_secs(6);
 
-/// How long a server with these limits sends.
+/// Time for which a server with these limits sends.
 pub(crate) fn send_time(limits: &ServerLimits) -> Duration {
     SERVER_SEND_TIME.min(Duration::from_secs(limits.duration_s))
 }
 
-/// The load of a sending server, within its limits.
+/// Load of a sending server, within its limits.
 pub(crate) fn sending_load(limits: &ServerLimits, size: u32) -> Load {
     let per_second = |rate: f64| rate / 8.0 / f64::from(size);
     Load {
@@ -60,20 +60,20 @@ pub(crate) struct BlockSender {
     /// Consecutive blocks, as many as the source offers at once.
     block_buffer: Vec<u8>,
     block_bytes: usize,
-    /// Bytes sent of the current block.
+    /// Number of sent bytes of the current block.
     block_offset: usize,
     stage: SendStage,
-    /// Bytes sent of the current stage.
+    /// Number of sent bytes of the current stage.
     stage_offset: usize,
     stage_since: Option<Time>,
     announcement: Option<[u8; WORD_BYTES]>,
     last_block: Vec<u8>,
     checks_reply: bool,
-    /// Another party continues on the link.
+    /// Whether another party continues on the link.
     keeps_link_open: bool,
     next_request: Option<([u8; WORD_BYTES], Arc<Handoff>)>,
     reply_batch: Batch,
-    /// NETIO's own count: whole blocks, from the start of the first to the end of the last one without the flag.
+    /// Count as in NETIO: whole blocks, from the start of the first to the end of the last one without the flag.
     local_tally: BlockTally,
     shared_tally: Arc<Mutex<BlockTally>>,
 }
@@ -130,24 +130,24 @@ impl BlockSender {
         self
     }
 
-    /// After the last block, requests data from the server and records the time for the other flow.
+    /// Requests data from the server after the last block, and records the time for the other flow.
     pub(crate) fn with_next_request(mut self, dialect: NetioDialect, handoff: Arc<Handoff>) -> BlockSender {
         self.next_request =
             Some((ControlWord::ServerSends(self.block_bytes as u32).encode(dialect), handoff));
         self
     }
 
-    /// The tally, complete once the party has ended.
+    /// Tally, complete once the party has ended.
     pub(crate) fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
         self.shared_tally.clone()
     }
 
-    /// All output has been sent.
+    /// Whether all output has been sent.
     pub(crate) fn is_finished(&self) -> bool {
         self.stage == SendStage::Finished
     }
 
-    /// The output of this stage, except for blocks.
+    /// Output of this stage, except for blocks.
     fn stage_bytes(&self) -> &[u8] {
         match self.stage {
             SendStage::Announcement => self.announcement.as_ref().map_or(&[], |head| head),
@@ -185,7 +185,7 @@ impl BlockSender {
         (self.stage_offset, self.stage_since) = (0, None);
     }
 
-    /// The bytes that complete the current block and add the last one, so that the receiver sees a valid end.
+    /// Returns the bytes that complete the current block and add the last one, so that the receiver sees a valid end.
     fn owed_bytes(&self) -> Vec<u8> {
         let begun = match (self.stage, self.block_offset) {
             (_, 0) => &[],

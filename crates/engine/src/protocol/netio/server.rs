@@ -26,7 +26,7 @@ const MAX_DATAGRAM_BYTES: u32 = 65_507;
 /// Time to wait for the first datagram of a client, whose address is unknown before that.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Bytes of a receive.
+/// Size of one receive, in bytes.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
 pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
@@ -36,7 +36,7 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct NetioService {
     limits: ServerLimits,
     clients: Arc<ClientRegistry>,
-    /// The streams carry the commands for datagrams.
+    /// Whether the streams carry the commands for datagrams.
     has_datagrams: bool,
 }
 
@@ -54,7 +54,7 @@ impl Service for NetioService {
         })
     }
 
-    /// A receive, and the blocks that are sent.
+    /// Memory for a receive, and for the blocks that are sent.
     fn connection_bytes(&self, _caps: &Caps) -> usize {
         RECEIVE_BYTES + 3 * MAX_BLOCK_BYTES as usize
     }
@@ -83,7 +83,7 @@ impl Service for NetioService {
         if self.clients.find(from).is_some() { Admission::Open } else { Admission::Drop }
     }
 
-    /// The clients send from the number of the server's port. A stream vouches for them.
+    /// Returns true: the clients send from the number of the server's port, and a stream vouches for them.
     fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }
@@ -91,16 +91,16 @@ impl Service for NetioService {
 
 /// State of a connection.
 enum NetioConnectionState {
-    /// The next word, or the first bytes of a client without control words.
+    /// Waits for the next word, or for the first bytes of a client without control words.
     AwaitingCommand,
-    /// Blocks of the client.
+    /// Receives blocks of the client.
     Receiving(FlaggedBlockParser),
-    /// Bytes of a client without control words, until it closes.
+    /// Reads bytes of a client without control words, until it closes.
     Draining,
     Sending(Box<BlockSender>),
-    /// A reply word, and how many of its bytes have been sent.
+    /// Sends a reply word, of which this number of bytes has been sent.
     Replying([u8; WORD_BYTES], usize),
-    /// Datagrams are being sent, until this time at the latest.
+    /// Waits for the datagrams to be sent, until this time at the latest.
     AwaitingDatagrams(Time),
     Closed,
     Refused(String),
@@ -112,18 +112,18 @@ struct NetioConnection {
     dialect: Option<NetioDialect>,
     state: NetioConnectionState,
     command: [u8; WORD_BYTES],
-    /// Received bytes of the word.
+    /// Number of received bytes of the word.
     command_filled: usize,
     batch: Batch,
-    /// Processed bytes of the batch.
+    /// Number of processed bytes of the batch.
     batch_used: usize,
     /// Time of the last progress.
     last_activity: Option<Time>,
-    /// When the direction began.
+    /// Time at which the direction began.
     direction_began: Option<Time>,
-    /// For the stream of a datagram test.
+    /// Registration of the client, for the stream of a datagram test.
     registered_client: Option<RegisteredClient>,
-    /// The count of datagrams when the stream was last seen silent.
+    /// Count of datagrams when the stream was last seen silent.
     seen_packets: u64,
 }
 
@@ -347,12 +347,12 @@ impl Party for NetioConnection {
         self.process_input(now);
     }
 
-    /// Limits apply to each direction; a client has many of them, one after the other.
+    /// Exempts the client: limits apply to each direction, and a client has many of them, one after the other.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Exempt
     }
 
-    /// The stream of a datagram test is silent as long as the client sends datagrams.
+    /// Checks for progress: the stream of a datagram test is silent as long as the client sends datagrams.
     fn on_timeout(&mut self, now: Time) {
         let entered = self.registered_client.as_ref();
         let packets = entered.map_or(0, |entered| entered.client.received_packets.load(Relaxed));

@@ -10,7 +10,7 @@ use crate::protocol::{ServerLimits, Service};
 use crate::workload::RecordingParty;
 use linkgauge_model::sample::Recorder;
 
-/// Two blocks of 16 bytes.
+/// Load of two blocks of 16 bytes.
 fn load() -> Load {
     Load { stop: StopCondition::after_count(2), timeout: Duration::from_secs(5), ..Load::endless(16) }
 }
@@ -58,12 +58,12 @@ fn word_bytes(bytes: [u8; 8]) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// A block of the transcripts: flag, then filler starting at `first`.
+/// Block of the transcripts: flag, then filler starting at `first`.
 fn filled_block(flag: u8, first: u8) -> Vec<u8> {
     std::iter::once(flag).chain(first..first + 15).collect()
 }
 
-/// A block as sent by linkgauge.
+/// Block as sent by linkgauge.
 fn own_block(flag: u8) -> Vec<u8> {
     let mut block = make_block(16);
     block[0] = flag;

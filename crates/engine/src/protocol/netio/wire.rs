@@ -6,19 +6,19 @@
 //! | B | 1.15 to 1.22 | in the byte order of the client's machine, little-endian on x86 |
 //! | C | from 1.23 | big-endian |
 
-/// Maximum block: the size of the original's buffer, which it does not check.
+/// Maximum size of a block in bytes: the size of the original's buffer, which it does not check.
 pub(crate) const MAX_BLOCK_BYTES: u32 = 65_536;
 
-/// The sizes that NETIO runs. The last one is 32 KB less one byte, and shown as 32k.
+/// Sizes of the blocks that NETIO sends, in bytes. The last one is 32 KB less one byte, and shown as 32k.
 pub(crate) const BLOCK_SIZES: [u32; 6] = [1024, 2048, 4096, 8192, 16_384, 32_767];
 
-/// Bytes of a control word: command and data, 32 bits each.
+/// Size of a control word in bytes: command and data, 32 bits each.
 pub(crate) const WORD_BYTES: usize = 8;
 
-/// Byte 0 of the last block of a direction. It is 0 in all others; a receiver treats any other value as the last block.
+/// Flag in byte 0 of the last block of a direction. It is 0 in all others; a receiver treats any other value as the last block.
 pub(crate) const LAST_BLOCK_FLAG: u8 = 1;
 
-/// The wire formats, by version.
+/// Wire formats, by version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetioDialect {
     /// Versions up to 1.14.
@@ -33,7 +33,7 @@ impl NetioDialect {
     /// Every dialect, in the order of the versions.
     pub const ALL: [NetioDialect; 3] = [NetioDialect::A, NetioDialect::B, NetioDialect::C];
 
-    /// The lower-case letter of the dialect.
+    /// Lower-case letter of the dialect.
     pub fn name(self) -> &'static str {
         match self {
             NetioDialect::A => "a",
@@ -42,7 +42,7 @@ impl NetioDialect {
         }
     }
 
-    /// The dialect with this letter, in upper or lower case.
+    /// Dialect with this letter, in upper or lower case.
     pub(crate) fn from_name(name: &str) -> Option<NetioDialect> {
         NetioDialect::ALL.into_iter().find(|dialect| dialect.name().eq_ignore_ascii_case(name))
     }
@@ -56,7 +56,7 @@ impl NetioDialect {
     }
 }
 
-/// A control word.
+/// Control word of NETIO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlWord {
     /// Ends the connection, as does any unknown word.
@@ -70,7 +70,7 @@ pub enum ControlWord {
 }
 
 impl ControlWord {
-    /// The word as it is sent.
+    /// Encodes the word as it is sent.
     pub fn encode(self, dialect: NetioDialect) -> [u8; WORD_BYTES] {
         let (command, data) = match self {
             ControlWord::Quit => (0, 0),
@@ -133,16 +133,16 @@ impl DialectGuess {
 #[derive(Debug, Clone)]
 pub struct FlaggedBlockParser {
     block_bytes: usize,
-    /// Bytes of the current block.
+    /// Number of received bytes of the current block.
     block_offset: usize,
-    /// The flag of that block; 0 before the first.
+    /// Flag of that block; 0 before the first.
     block_flag: u8,
     whole_blocks: u64,
     is_finished: bool,
 }
 
 impl FlaggedBlockParser {
-    /// Blocks of `size` bytes, at least 1.
+    /// Parser for blocks of `size` bytes, at least 1.
     pub fn new(size: u32) -> FlaggedBlockParser {
         FlaggedBlockParser {
             block_bytes: (size as usize).max(1),
@@ -174,22 +174,22 @@ impl FlaggedBlockParser {
         at
     }
 
-    /// The last block is complete.
+    /// Whether the last block is complete.
     pub fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Bytes of an incomplete block.
+    /// Number of bytes of an incomplete block.
     pub fn block_offset(&self) -> usize {
         self.block_offset
     }
 
-    /// Complete blocks, including the last one.
+    /// Number of complete blocks, including the last one.
     pub fn whole_blocks(&self) -> u64 {
         self.whole_blocks
     }
 
-    /// The flag of the most recent block.
+    /// Flag of the most recent block.
     pub(crate) fn block_flag(&self) -> u8 {
         self.block_flag
     }
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// For any chunk sizes.
+    /// Checks that blocks end with the flag, for any chunk sizes.
     #[test]
     fn blocks_end_with_the_flag() {
         let stream = [[0, 7, 7], [0, 1, 1], [1, 0, 0]].concat();

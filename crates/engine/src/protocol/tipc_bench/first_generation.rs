@@ -12,7 +12,7 @@ use crate::workload::{FlowResult, FlowRole, ServerReport};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 
-/// Bytes of a client's first message, all 0, and of the number in the reply.
+/// Size of a client's first message, all 0, and of the number in the reply, in bytes.
 const GREETING_BYTES: usize = 4;
 
 /// Whether a link with these capabilities uses the first generation.
@@ -35,7 +35,7 @@ pub(crate) fn connect(
     Ok(Box::new(FirstGenerationSession { flows }))
 }
 
-/// The flows of greeted clients.
+/// Session with the flows of greeted clients.
 struct FirstGenerationSession {
     flows: Vec<Flow>,
 }
@@ -45,7 +45,7 @@ impl ClientSession for FirstGenerationSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// The original treats a plain close as a broken connection, so shut down first.
+    /// Shuts the links down first, because the original treats a plain close as a broken connection.
     fn finish(
         &mut self,
         _flows: &[FlowResult],
@@ -72,7 +72,7 @@ fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, dialer: &Dialer) -> R
     }
 }
 
-/// The server's connection to one client.
+/// Server's connection to one client.
 pub(crate) struct FirstGenerationConnection {
     client_number: [u8; GREETING_BYTES],
     has_greeted: bool,

@@ -8,31 +8,31 @@ pub(crate) const MAX_MESSAGE_BYTES: u32 = 66_000;
 /// A command of a client to all servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchCommand {
-    /// Listen for connections with messages of at most this many bytes; over TCP if `tcp` is set.
+    /// Requests to listen for connections with messages of at most this many bytes; over TCP if `tcp` is set.
     Listen {
         /// Maximum payload bytes of one message.
         max_message_bytes: u32,
-        /// Listen over TCP instead of TIPC.
+        /// Whether to listen over TCP instead of TIPC.
         tcp: bool,
     },
-    /// Expect `count` messages of this size on each connection. Return them if `echo` is set, else drop them.
+    /// Announces `count` messages of this size on each connection. The server returns them if `echo` is set, else drops them.
     Measure {
-        /// Payload bytes of one message.
+        /// Size of the payload of one message, in bytes.
         message_bytes: u32,
-        /// Messages on each connection.
+        /// Number of messages on each connection.
         count: u32,
-        /// Return the messages.
+        /// Whether to return the messages.
         echo: bool,
     },
-    /// Close the connections of earlier clients.
+    /// Closes the connections of earlier clients.
     Restart,
 }
 
 impl BenchCommand {
-    /// Length of an encoded command.
+    /// Length of an encoded command, in bytes.
     pub(crate) const ENCODED_BYTES: usize = 16;
 
-    /// The encoded command.
+    /// Encodes the command.
     pub fn write(self) -> [u8; BenchCommand::ENCODED_BYTES] {
         let words = match self {
             BenchCommand::Listen { max_message_bytes: longest, tcp } => [u32::from(tcp), longest, 0, 0],
@@ -46,7 +46,7 @@ impl BenchCommand {
         bytes
     }
 
-    /// `None` if the bytes are not a command.
+    /// Decodes a command; `None` if the bytes are not a command.
     pub fn read(bytes: &[u8]) -> Option<BenchCommand> {
         let bytes: &[u8; BenchCommand::ENCODED_BYTES] = bytes.try_into().ok()?;
         let [kind, size, count, echo] = [0, 4, 8, 12]
@@ -60,18 +60,18 @@ impl BenchCommand {
     }
 }
 
-/// A status of the server: `Listening` once, the others once for each connection.
+/// Status of the server: `Listening` once, the others once for each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchStatus {
-    /// Listening for connections.
+    /// The server listens for connections.
     Listening,
-    /// Ready for the announced messages.
+    /// The connection is ready for the announced messages.
     Ready,
     /// All messages of a connection have been received, or returned.
     Finished,
 }
 
-/// A status and the number of the node that sends it.
+/// Status and number of the node that sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchReply {
     /// The status of the server.
@@ -81,10 +81,10 @@ pub struct BenchReply {
 }
 
 impl BenchReply {
-    /// Includes a port and sixteen addresses for TCP, after status and node.
+    /// Length of an encoded reply, in bytes. It includes a port and sixteen addresses for TCP, after status and node.
     pub(crate) const ENCODED_BYTES: usize = 76;
 
-    /// The encoded reply; port and addresses are zero.
+    /// Encodes the reply; port and addresses are zero.
     pub fn write(self) -> [u8; BenchReply::ENCODED_BYTES] {
         let mut bytes = [0; BenchReply::ENCODED_BYTES];
         bytes[..4].copy_from_slice(&(self.status as u32).to_be_bytes());
@@ -92,7 +92,7 @@ impl BenchReply {
         bytes
     }
 
-    /// `None` if the bytes are not a reply, or have the wrong length.
+    /// Decodes a reply; `None` if the bytes are not a reply, or have the wrong length.
     pub fn read(bytes: &[u8]) -> Option<BenchReply> {
         let bytes: &[u8; BenchReply::ENCODED_BYTES] = bytes.try_into().ok()?;
         let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -105,7 +105,7 @@ impl BenchReply {
 mod tests {
     use super::*;
 
-    /// Words of four bytes, as in a trace.
+    /// Encodes words of four bytes, as in a trace.
     fn bytes(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }

@@ -51,12 +51,12 @@ const CLIENT_ADDRESS: &str = "16666:0";
 /// Time for old server processes to end after a restart, and for new ones to listen after a connect.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// The control endpoint that belongs to a data endpoint.
+/// Returns the control endpoint that belongs to a data endpoint.
 fn control_endpoint(endpoint: &Endpoint, options: &str) -> Result<Endpoint, EndpointError> {
     format!("{}://{SERVER_ADDRESS}?type=rdm&{options}", endpoint.scheme()).parse()
 }
 
-/// The endpoint that reaches all servers.
+/// Returns the endpoint that reaches all servers.
 fn command_endpoint(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     control_endpoint(endpoint, &format!("multicast=1&bind={CLIENT_ADDRESS}"))
 }
@@ -125,7 +125,7 @@ fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), CaseError> {
     }
 }
 
-/// Includes the warm-up, which the server does not distinguish.
+/// Number of messages with the warm-up, which the server does not distinguish.
 fn total_messages(stop: StopCondition, warm_up: StopCondition) -> u64 {
     stop.count.unwrap_or(0).saturating_add(warm_up.count.unwrap_or(0))
 }
@@ -180,7 +180,7 @@ struct TipcBenchSession {
     control: CommandChannel,
     flows: Vec<Flow>,
     connections: u32,
-    /// Messages on each connection, without the warm-up.
+    /// Number of messages on each connection, without the warm-up.
     messages_per_connection: u64,
     timeout: Duration,
     is_echo: bool,
@@ -225,7 +225,7 @@ impl ClientSession for TipcBenchSession {
     }
 }
 
-/// Sends commands and receives replies.
+/// Channel that sends commands and receives replies.
 struct CommandChannel {
     link: Box<dyn Link>,
     endpoint: Endpoint,
@@ -300,7 +300,7 @@ impl CommandChannel {
     }
 }
 
-/// The likely cause if a status is missing.
+/// Describes the likely cause of a missing status.
 fn describe_silence(word: BenchStatus) -> &'static str {
     match word {
         BenchStatus::Listening => {

@@ -38,9 +38,9 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct TipcBenchService {
     state: Arc<BenchState>,
     idle_timeout: Duration,
-    /// Connections at once.
+    /// Maximum number of connections at once.
     max_connections: u32,
-    /// Clients of the first generation, numbered from 1.
+    /// Number of clients of the first generation, which are numbered from 1.
     first_generation_clients: AtomicU32,
 }
 
@@ -63,17 +63,17 @@ impl Service for TipcBenchService {
         if BenchCommand::read(first).is_some() { Admission::Open } else { Admission::Drop }
     }
 
-    /// A receive, and an echo of two messages.
+    /// Memory for a receive, and for an echo of two messages.
     fn connection_bytes(&self, _caps: &Caps) -> usize {
         3 * MAX_MESSAGE_BYTES as usize
     }
 
-    /// A client counts its open connections before it sends data on them.
+    /// Whether the server speaks first: on a stream, because a client counts its open connections before it sends data on them.
     fn speaks_first(&self, caps: &Caps) -> bool {
         caps.framing == Framing::Stream
     }
 
-    /// Only one client at a time: the next client ends the session before.
+    /// Returns true: the server has one client at a time, and the next client ends the session before.
     fn limits_sessions_itself(&self) -> bool {
         true
     }
@@ -97,9 +97,9 @@ impl Service for TipcBenchService {
 struct BenchState {
     /// Number of restarts: parties of an earlier generation end.
     generation: AtomicU64,
-    /// Connections that have received all messages, not yet reported.
+    /// Number of connections that have received all messages, not yet reported.
     finished_connections: AtomicU32,
-    /// Connections that ended before that.
+    /// Number of connections that ended before that.
     lost_connections: AtomicU32,
     tasks: Mutex<TaskState>,
 }
@@ -112,7 +112,7 @@ struct TaskState {
     task: BenchTask,
 }
 
-/// An announced task.
+/// Task that a client has announced.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct BenchTask {
     message_bytes: usize,
@@ -153,7 +153,7 @@ struct CommandParty {
     generation: u64,
     batch: Batch,
     replies: VecDeque<[u8; BenchReply::ENCODED_BYTES]>,
-    /// Connections that have not finished.
+    /// Number of connections that have not finished.
     running_connections: u32,
     idle_timeout: Duration,
     last_activity: Option<Time>,
@@ -240,7 +240,7 @@ impl Party for CommandParty {
         command.into_iter().for_each(|command| self.handle_command(command));
     }
 
-    /// The kernels of a cluster guarantee the sender of a message. Replies are longer than commands.
+    /// Exempts the client: the kernels of a cluster guarantee the sender of a message. Replies are longer than commands.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Exempt
     }
@@ -251,7 +251,7 @@ impl Party for CommandParty {
     }
 }
 
-/// One connection: returns or drops the announced messages.
+/// Party of one connection: returns or drops the announced messages.
 struct DataParty {
     state: Arc<BenchState>,
     generation: u64,
@@ -260,7 +260,7 @@ struct DataParty {
     task_number: u64,
     task: BenchTask,
     bytes_left: u64,
-    /// For an echo task: the received part of the next message, and the part still to be returned.
+    /// Received part of the next message of an echo task, and the part still to be returned.
     echo_buffer: Vec<u8>,
     returned_bytes: usize,
     idle_timeout: Duration,
@@ -308,7 +308,7 @@ impl DataParty {
         }
     }
 
-    /// A complete message waits to be returned.
+    /// Whether a complete message waits to be returned.
     fn is_echo_ready(&self) -> bool {
         self.bytes_left > 0 && self.task.is_echo && self.echo_buffer.len() >= self.task.message_bytes
     }
