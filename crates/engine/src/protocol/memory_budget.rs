@@ -18,7 +18,7 @@ pub struct MemoryBudget {
 /// Error of a session that gets no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MemoryRefusal {
-    /// Asks for more than any session may use.
+    /// The session needs more than any session may use.
     #[error(
         "its flows need {} of memory, and one session may use {}: use fewer connections or smaller messages, or a \
          larger --max-memory of the server", format_size(*.needed), format_size(*.most)

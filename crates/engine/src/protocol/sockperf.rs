@@ -146,7 +146,8 @@ impl Service for SockperfService {
         }
     }
 
-    /// Returns true: a client chooses its port (`--client_port`), and no server replies to a reply, which lacks the flag of clients.
+    /// Returns true: a client chooses its port (`--client_port`), and no server replies to a reply, because it lacks the flag of
+    /// clients.
     fn replies_to_server_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
         true
     }

@@ -63,7 +63,7 @@ impl Load {
         }
     }
 
-    /// This load for another flow.
+    /// Load of another flow, with equal settings.
     pub(crate) fn of_flow(self, flow_index: u32) -> Load {
         Load { flow_index, ..self }
     }

@@ -55,7 +55,7 @@ enum PendingOutput {
     Empty,
     /// Received signal, unchanged.
     Echo,
-    /// This number of copies of the signal.
+    /// Copies of the signal, of this number.
     Signals(u32),
 }
 

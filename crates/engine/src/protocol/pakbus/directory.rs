@@ -3,7 +3,7 @@
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 
-/// Only supported version.
+/// Version of the file: the only supported one.
 const DIRECTORY_VERSION: u8 = 1;
 
 /// One file, or a drive like `CPU:`, whose size is its free space.

@@ -202,7 +202,7 @@ pub enum RecordRange {
     All,
     /// Records from this number on.
     From(u32),
-    /// This number of the newest records.
+    /// Newest records, of this number.
     Newest(u32),
     /// Records from the first number up to, not including, the second.
     Numbers(u32, u32),

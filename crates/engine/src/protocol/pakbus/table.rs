@@ -5,7 +5,7 @@ use super::codec::{MessageReader, MessageWriter};
 use super::frame::{SIGNATURE_SEED, signature};
 use super::value::{FieldType, LoggerTime};
 
-/// Only supported version.
+/// Version of the file: the only supported one.
 const DEFINITIONS_VERSION: u8 = 1;
 
 /// Type of time stamps: seconds and nanoseconds.

@@ -32,7 +32,7 @@ enum ExpectedEcho {
 pub(crate) struct Loopback {
     state: Arc<LoopbackState>,
     expected: ExpectedEcho,
-    /// Set if the stream may lose bytes. If more than this many are missing at its end, the line has stopped.
+    /// Maximum missing data at the end of a stream that may lose bytes, in bytes. If more are missing, the line has stopped.
     max_missing_tail_bytes: Option<u64>,
 }
 

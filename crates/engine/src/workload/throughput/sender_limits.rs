@@ -56,9 +56,10 @@ pub(crate) struct SenderLimits {
 /// Result of a check.
 pub(crate) enum LimitCheck {
     Within,
-    /// More bytes than planned.
+    /// The sender has sent more bytes than planned.
     TooManyBytes,
-    /// Longer than planned, including the time to empty the buffers of the link. The data so far is the measurement.
+    /// The sender takes longer than planned, including the time to empty the buffers of the link. The data so far is the
+    /// measurement.
     TooLong,
 }
 

@@ -52,7 +52,7 @@ impl FileChunks {
         }
     }
 
-    /// This file without its first `offset` bytes.
+    /// Skips the first `offset` bytes of the file.
     pub(crate) fn starting_at(self, offset: u64) -> FileChunks {
         FileChunks { first_offset: offset, next_offset: offset, delivered_bytes: offset, ..self }
     }
