@@ -123,8 +123,8 @@ pub fn lacks_server(endpoint: &Endpoint, registry: &Registry, dialer: &Dialer) -
     }
 }
 
-/// Sends a hello. Returns at most as many bytes of the reply, and the server's failure to reply, if any. Stores the begin time of
-/// the last try.
+/// Sends a hello. Returns the reply, up to the length of the hello, and the server's failure to reply, if any. Stores the time
+/// at which the last try began.
 fn probe(
     link: &mut dyn Link,
     caps: &Caps,

@@ -1,7 +1,7 @@
 //! Capacity: the rate that a path carries without losses and delay, by the search of RFC 9097 (algorithm B).
 //!
-//! Datagrams are sent at a rate that rises while few are missing and the round trip stays short. The receiver reports every 50 ms.
-//! `search` decides without I/O; `sender` and `receiver` are the parties of both ends; `wire` has their datagrams.
+//! Datagrams are sent at a rate that rises while few are missing and the round trip stays short. The receiver reports every
+//! 50 ms. `search` decides without I/O; `sender` and `receiver` are the parties of both ends; `wire` has their datagrams.
 
 mod meter;
 mod receiver;

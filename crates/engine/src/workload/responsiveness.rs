@@ -2,8 +2,8 @@
 //!
 //! Every second, while the goodput still changes, one more connection carries a load. Probes run on a connection without
 //! load (foreign) and on the connections of the load (own). `algorithm` decides without I/O; `conductor` applies it;
-//! `client` and `server` have the parties, which send each other the blocks of `block`. Each connection of the client has two halves:
-//! one moves the load, the other one collects the probes.
+//! `client` and `server` have the parties, which send each other the blocks of `block`. Each connection of the client has two
+//! halves: one moves the load, the other one collects the probes.
 
 pub mod algorithm;
 pub mod block;

@@ -75,7 +75,7 @@ pub(crate) struct LoadSender {
     tuning: Option<Tuning>,
     /// A whole block; only its header changes.
     block: Vec<u8>,
-    /// Bytes of the current block, and how many of them were sent.
+    /// Size of the current block in bytes, and number of its bytes that were sent.
     block_bytes: usize,
     sent_bytes: usize,
     next_probe: Time,
