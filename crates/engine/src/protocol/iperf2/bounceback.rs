@@ -19,7 +19,7 @@ pub(crate) struct BouncebackCodec {
 }
 
 impl BouncebackCodec {
-    /// For messages of at least [`MIN_BYTES`].
+    /// Creates the codec for messages of at least [`MIN_BYTES`].
     pub fn new(bytes: usize, wall_clock: WallClock, has_trip_times: bool) -> BouncebackCodec {
         BouncebackCodec {
             message: bounceback::new_request(bytes, has_trip_times),

@@ -24,11 +24,11 @@ const MAX_LAST_DATAGRAMS: u32 = 10;
 const NO_REPORT: &str = "no report of an iperf 2 server arrived: it is not there, a firewall drops UDP, or it counts nothing, \
                          as that of ESP-IDF";
 
-/// How the datagrams of one sender look.
+/// Layout of the datagrams of one sender.
 #[derive(Clone)]
 pub(crate) struct DatagramLayout {
     pub(crate) format: DatagramFormat,
-    /// Stand in each datagram, behind number and time.
+    /// Settings in each datagram, behind number and time.
     pub(crate) settings: Vec<u8>,
     pub(crate) wall_clock: WallClock,
 }
@@ -45,7 +45,7 @@ impl DatagramLayout {
         self.write_number(datagram, number, now);
     }
 
-    /// The same of the last one, after this number of others.
+    /// Writes the header of the last datagram, after this number of others.
     fn write_last(&self, datagram: &mut [u8], number: u64, now: Time) {
         // Never 0, which would be that of a first datagram.
         let number = number.saturating_add(self.first_number()).max(1) as i64;
@@ -121,7 +121,7 @@ pub(crate) type SharedReport = Arc<Mutex<Option<Report>>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DatagramSendStage {
     Payload,
-    /// Since this time.
+    /// Sends the last datagram, since this time.
     LastDatagram(Time),
     AwaitingReport(Time),
     Finished,
@@ -163,7 +163,7 @@ impl DatagramSender {
         DatagramSender { expects_report: false, ..self }
     }
 
-    /// Where the report goes.
+    /// Shared place of the report.
     pub(crate) fn shared_report(&self) -> SharedReport {
         self.report.clone()
     }

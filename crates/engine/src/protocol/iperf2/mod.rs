@@ -111,7 +111,7 @@ impl Iperf2Options {
         Ok(Iperf2Options { callback: options.get(CALLBACK_OPTION).map(port).transpose()?, is_compatible })
     }
 
-    /// How the server sends in this direction.
+    /// Mode in which the server sends in this direction.
     fn mode(self, direction: Direction) -> TestMode {
         match (direction, self.callback) {
             (Direction::Receive, None) => TestMode::Reverse,
@@ -263,11 +263,11 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     }))
 }
 
-/// How a flow learns what the server has received or sent.
+/// Evidence from which a flow learns what the server has received or sent.
 enum DeliveryEvidence {
     /// The server closes the connection once it has read everything.
     Close(SharedClose),
-    /// What the server's system has acknowledged.
+    /// Acknowledgements of the server's system.
     Acknowledgement,
     /// The server reports.
     Report(SharedReport),
@@ -350,7 +350,7 @@ impl FlowOpening<'_> {
         Settings { is_extended: !self.options.is_compatible && may_be_extended, ..settings }
     }
 
-    /// How the datagrams of a test look.
+    /// Layout of the datagrams of a test.
     fn layout(&self, load: &Load, port: u16, mode: TestMode) -> DatagramLayout {
         let format = self.options.datagram_format();
         let is_extended = !self.options.is_compatible;
@@ -493,7 +493,7 @@ impl Iperf2Session {
         self.effective_settings.insert(name.to_owned(), value.into());
     }
 
-    /// What the server has received or sent of one flow, if that is known without its system.
+    /// Report of the data that the server has received or sent of one flow, if that is known without its system.
     fn report_of(&mut self, flow: &FlowResult, end: &DeliveryEvidence) -> Option<FlowReport> {
         let counts = &flow.recorder.counts;
         let inward = |messages| FlowReport {

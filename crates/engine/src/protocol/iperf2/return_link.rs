@@ -54,7 +54,7 @@ impl ReturnListener {
         Ok(ReturnListener { listener, port, endpoint: endpoint.clone(), server })
     }
 
-    /// Where the server connects to.
+    /// Port that the server connects to.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

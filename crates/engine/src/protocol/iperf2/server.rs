@@ -30,7 +30,7 @@ const WRITE_BYTES: u32 = 16 * 1024;
 /// Most bytes that a connection takes: a sender with its noise, or a message that is returned and what has come of the next.
 const STREAM_BYTES: usize = 2 * RECEIVE_BYTES;
 
-/// The same of a sender of datagrams: two receives, and what is sent.
+/// Most bytes that a sender of datagrams takes: two receives, and the sent data.
 const DATAGRAM_BYTES: usize = 4 * MAX_DATAGRAM_BYTES;
 
 /// Most bytes of a datagram.
@@ -56,7 +56,7 @@ struct Iperf2Service {
     callbacks: Arc<Callbacks>,
 }
 
-/// What each connection needs of its server.
+/// Facts of the server that each connection needs.
 #[derive(Clone)]
 struct ServerFacts {
     limits: ServerLimits,
@@ -110,7 +110,7 @@ impl Service for Iperf2Service {
     }
 }
 
-/// What the server sends, within its limits.
+/// Load that the server sends, within its limits.
 fn sending_load(settings: &Settings, limits: &ServerLimits, framing: Framing) -> Load {
     let (bytes, default_bps) = match framing {
         Framing::Stream => (WRITE_BYTES, 0),

@@ -45,7 +45,7 @@ impl HeaderCodec for RepeatedSettings {
 
 /// Digits from 0 to 9 throughout the stream, for receivers that compare them.
 pub(crate) struct Digits {
-    /// More than a block of them.
+    /// Digits for more than a block of the stream.
     digits: Vec<u8>,
     /// Bytes of the stream before the first block.
     before: u64,
@@ -88,14 +88,14 @@ struct CloseTimes {
 }
 
 impl SharedClose {
-    /// When the last byte was acknowledged, or else when the connection was closed; `None` if it was not closed.
+    /// Time when the last byte was acknowledged, or else when the connection was closed; `None` if it was not closed.
     pub(crate) fn get(&self) -> Option<Time> {
         let [drained, closed] = [&self.0.drained_ns, &self.0.closed_ns].map(|at| at.load(Relaxed));
         (closed > 0).then_some(Time(if drained > 0 { drained } else { closed }))
     }
 
-    /// When the last byte moved, and how many were not acknowledged then, of a connection that the receiver neither read to the end nor
-    /// closed.
+    /// Time when the last byte moved, and number of bytes that were not acknowledged then, of a connection that the receiver
+    /// neither read to the end nor closed.
     pub(crate) fn lost(&self) -> Option<(Time, u64)> {
         let at = self.0.lost_ns.load(Relaxed);
         (at > 0).then(|| (Time(at), self.0.lost_bytes.load(Relaxed)))
@@ -110,7 +110,7 @@ enum StreamSendStage {
     Payload,
     /// Until the receiver has closed the connection.
     AwaitingClose(Time),
-    /// It did not: it has not read everything.
+    /// The receiver has not closed the connection: it has not read everything.
     NotClosed,
     Finished,
 }
@@ -128,7 +128,7 @@ pub(crate) struct StreamSender {
     closed: SharedClose,
     /// A handle that shows what is unacknowledged, until that is nothing.
     unacknowledged: Option<Box<dyn Link>>,
-    /// When the last byte was sent or acknowledged, and the bytes that were not acknowledged then.
+    /// Time when the last byte was sent or acknowledged, and the bytes that were not acknowledged then.
     progress: (Time, u64),
     batch: Batch,
 }
@@ -150,7 +150,7 @@ impl StreamSender {
         }
     }
 
-    /// Another party reads from the connection.
+    /// Leaves the replies to another party, which reads from the connection.
     pub(crate) fn without_replies(self) -> StreamSender {
         StreamSender { reads_replies: false, ..self }
     }
@@ -170,7 +170,7 @@ impl StreamSender {
         self.stage == StreamSendStage::Finished
     }
 
-    /// When the receiver closes the connection.
+    /// Shared time when the receiver closes the connection.
     pub(crate) fn shared_close(&self) -> SharedClose {
         self.closed.clone()
     }
@@ -187,7 +187,7 @@ impl StreamSender {
         }
     }
 
-    /// How long the receiver may take for what is in flight: a slow link may hold as much as was sent so far.
+    /// Starts the wait until the receiver has taken what is in flight: a slow link may hold as much as was sent so far.
     fn await_close(&mut self, now: Time) {
         let sending = self.began_at.map_or(Duration::ZERO, |began| now.since(began));
         let until = now + self.timeout.saturating_add(sending);
@@ -242,7 +242,7 @@ impl Party for StreamSender {
         }
     }
 
-    /// Only the acknowledgement of the settings arrives here.
+    /// Discards the input: only the acknowledgement of the settings arrives here.
     fn on_received(&mut self, _now: Time) {
         self.batch.return_memory();
     }
@@ -287,7 +287,7 @@ impl RecordingParty for StreamSender {
     }
 }
 
-/// What a receiver sends before anything arrives.
+/// Request that a receiver sends before anything arrives.
 struct TestRequest {
     bytes: Vec<u8>,
     sent_bytes: usize,
@@ -302,7 +302,7 @@ pub(crate) struct Receiver {
     sink: Sink,
     request: Option<TestRequest>,
     is_tuned: bool,
-    /// How long a request may take to be sent, and since when one is due.
+    /// Time that a request may take to be sent, and time since which one is due.
     timeout: Duration,
     request_due: Option<Time>,
     /// The first request is sent this much later.

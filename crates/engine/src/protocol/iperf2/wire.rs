@@ -1,4 +1,4 @@
-//! What iperf 2 sends: settings at the start of the data, the header of a datagram, and the report of a server. All
+//! Messages of iperf 2: settings at the start of the data, the header of a datagram, and the report of a server. All
 //! fields are big-endian, and times are seconds and microseconds of the wall clock.
 //!
 //! There is no control connection. The settings are 24 bytes, with an extension of 36 bytes since 2.0.10. On a stream
@@ -40,7 +40,7 @@ const FULL_DUPLEX: u16 = 0x0800;
 /// Version 2.1.8, the layout of which is sent.
 const VERSION: [u32; 2] = [0x0002_0001, 0x0008_0003];
 
-/// Who sends, and where.
+/// Senders of a test, and links on which they send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TestMode {
     /// The client sends.
@@ -48,7 +48,7 @@ pub enum TestMode {
     Plain,
     /// The client sends, and the server connects to the client at once and sends as well (`-d`).
     Dual,
-    /// The same, once the client has sent all (`-r`).
+    /// The client sends; once it has sent all, the server connects to the client and sends as well (`-r`).
     TradeOff,
     /// The server sends on the link of the client (`--reverse`).
     Reverse,
@@ -68,12 +68,12 @@ impl TestMode {
     }
 }
 
-/// When the sender stops.
+/// Amount of data or time after which the sender stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// After this number of bytes.
+    /// Number of bytes.
     Bytes(u32),
-    /// After this time, in steps of 10 ms.
+    /// Time, in steps of 10 ms.
     Time(Duration),
 }
 
@@ -96,15 +96,15 @@ impl Amount {
 /// The settings of a test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Who sends, and where.
+    /// Senders of the test, and links on which they send.
     pub mode: TestMode,
     /// Connections of the client.
     pub threads: u32,
-    /// Where a server that calls back connects to.
+    /// Port that a server that calls back connects to.
     pub port: u16,
     /// Bytes of a datagram or a write, if the client has chosen them.
     pub buffer_bytes: u32,
-    /// When the sender stops.
+    /// Amount of data or time after which the sender stops.
     pub amount: Amount,
     /// Numbers of datagrams have 64 bits.
     pub has_wide_numbers: bool,
@@ -203,7 +203,7 @@ impl Settings {
     }
 }
 
-/// What a stream begins with, as its first four bytes show.
+/// Start of a stream, as its first four bytes show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamStart {
     /// Payload without settings.
@@ -233,8 +233,8 @@ impl StreamStart {
     }
 }
 
-/// What a server since 2.0.10 replies to the settings of a plain test, so that the client learns its version. With
-/// trip times it holds when the settings were sent, when they arrived, and when this leaves, in microseconds.
+/// Reply of a server since 2.0.10 to the settings of a plain test, so that the client learns its version. With trip times it
+/// holds the times when the settings were sent, when they arrived, and when this reply leaves, in microseconds.
 pub(crate) fn acknowledgement(times_us: Option<[u64; 3]>) -> Vec<u8> {
     let length = if times_us.is_some() { 52 } else { 28 };
     let times = times_us.into_iter().flatten().flat_map(seconds_and_micros);
@@ -242,10 +242,10 @@ pub(crate) fn acknowledgement(times_us: Option<[u64; 3]>) -> Vec<u8> {
     words.flat_map(u32::to_be_bytes).collect()
 }
 
-/// Where the start time of a test with trip times stands on a stream.
+/// Position of the start time of a test with trip times in the stream, in bytes.
 const START_TIME_AT: usize = 64;
 
-/// When a client with trip times sent its settings, in microseconds.
+/// Time when a client with trip times sent its settings, in microseconds.
 pub(crate) fn start_time_us(settings: &[u8]) -> Option<u64> {
     micros_at(settings, START_TIME_AT)
 }
@@ -260,9 +260,9 @@ pub struct DatagramFormat {
 }
 
 impl DatagramFormat {
-    /// That of 2.0.10 and later.
+    /// Format of 2.0.10 and later.
     pub const MODERN: DatagramFormat = DatagramFormat { is_wide: true, header_bytes: 16 };
-    /// That of older versions, and of other programs.
+    /// Format of older versions, and of other programs.
     pub const OLD: DatagramFormat = DatagramFormat { is_wide: false, header_bytes: 12 };
 
     /// The layout of a sender, as its first datagram shows.
@@ -319,15 +319,15 @@ impl DatagramFormat {
 /// The start of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramHead {
-    /// From 1 on, or from 0 in the old format.
+    /// Number of the datagram, from 1 on, or from 0 in the old format.
     pub number: u64,
     /// The sender sends nothing after it, except the same again.
     pub is_last: bool,
-    /// By the sender's clock, in microseconds since 1970.
+    /// Time of sending by the sender's clock, in microseconds since 1970.
     pub sent_us: u64,
 }
 
-/// What a server reports after the last datagram, which it counts like the others.
+/// Report of a server after the last datagram, which the server counts like the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Received bytes.
@@ -340,7 +340,7 @@ pub struct Report {
     pub reordered: u64,
     /// The highest number.
     pub highest: u64,
-    /// Smoothed as in RFC 3550.
+    /// Jitter, smoothed as in RFC 3550.
     pub jitter: Duration,
     /// One-way delays, if the clocks agree as far as the client knows.
     pub delays: Option<Delays>,
@@ -355,7 +355,7 @@ pub struct Delays {
     pub max_us: u64,
     /// The sum.
     pub sum_us: u64,
-    /// Their number.
+    /// Number of delays.
     pub count: u64,
 }
 

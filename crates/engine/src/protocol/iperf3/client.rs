@@ -40,7 +40,7 @@ const DATAGRAM_FLIGHT_DELAY: Duration = Duration::from_millis(300);
 /// linkgauge servers use 5 s, those of iperf3 stop at once. The results may take that time plus a timeout.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same after a failure of a stream: a link that has been silent for a timeout has hardly a reply.
+/// Time to wait for the server after a failure of a stream: a link that has been silent for a timeout has hardly a reply.
 const LOST_LINK_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Payload is recent for this time.
@@ -114,11 +114,11 @@ pub struct ClientControl {
     /// Payload received when the end state was sent.
     heard_before_end: u64,
     drain_check: DrainCheck,
-    /// When nothing was left to send.
+    /// Time when nothing was left to send.
     settled_at: Option<Time>,
-    /// The same, if the remote system had acknowledged the last byte by then.
+    /// Time when nothing was left to send, if the remote system had acknowledged the last byte by then.
     pub(crate) drained_at: Option<Time>,
-    /// When the end state was sent.
+    /// Time when the end state was sent.
     pub(crate) ended_at: Option<Time>,
     /// Results of the server, once they have arrived.
     pub results: Option<TestResults>,

@@ -31,11 +31,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// unknown.
 const MAX_DATAGRAM_END_SILENCE: Duration = Duration::from_millis(300);
 
-/// The same for a stream whose total is known or will be: longer than a retransmission, shorter than the timeout of any
-/// implementation.
+/// Silence after the end of a test that ends the receiver of a stream whose total is known or will be: longer than a
+/// retransmission, shorter than the timeout of any implementation.
 const MAX_STREAM_END_SILENCE: Duration = Duration::from_secs(3);
 
-/// How long a receiver reads from a sender that continues after the end.
+/// Time for which a receiver reads from a sender that continues after the end.
 const MAX_OVERTIME: Duration = Duration::from_secs(5);
 
 /// State that the streams of a test and its control connection share.
@@ -78,7 +78,7 @@ pub(crate) struct StreamResult {
     pub first_instant: Option<Time>,
     pub last_instant: Option<Time>,
     pub(crate) cpu_seconds: f64,
-    /// Why it ended early, and whether the server's limits ended it.
+    /// Reason for an early end of the stream, and whether the server's limits ended it.
     pub(crate) fault: Option<String>,
     pub(crate) stopped: Option<StopReason>,
 }
@@ -166,7 +166,7 @@ enum StreamParty {
 }
 
 impl StreamParty {
-    /// Where a receiver's messages go.
+    /// Batch that receives a receiver's messages.
     fn batch(&self) -> Option<&Batch> {
         match self {
             StreamParty::Sender(_) => None,
@@ -203,7 +203,7 @@ pub(crate) struct TestStream {
     test: Arc<TestState>,
     framing: Framing,
     jitter: SharedJitter,
-    /// How long a receiver waits for more before the end of the test.
+    /// Time for which a receiver waits for more before the end of the test.
     receive_timeout: Duration,
     /// The steps before the payload, at a client.
     entry: Option<StreamEntry>,
@@ -214,12 +214,12 @@ pub(crate) struct TestStream {
     silent_since: Option<Time>,
     ended_since: Option<Time>,
     has_received_all: bool,
-    /// When a receiver notices the silence.
+    /// Time when a receiver notices the silence.
     check_due: Option<Time>,
     fault: Option<String>,
 }
 
-/// What our end of a stream does.
+/// Role of our end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamRole {
     Sender,
@@ -303,12 +303,12 @@ impl TestStream {
         batch.messages().next().filter(|message| message.len() == wire::UDP_HELLO.len())
     }
 
-    /// For a client, whose streams begin together.
+    /// Makes this a stream of a client, whose streams begin together.
     pub(super) fn at_client(self, entry: StreamEntry) -> TestStream {
         TestStream { entry: Some(entry), ..self }
     }
 
-    /// For a server, whose client signals the end.
+    /// Makes this a stream of a server, whose client signals the end.
     pub(crate) fn at_server(self) -> TestStream {
         TestStream { stays: true, ..self }
     }
@@ -323,7 +323,7 @@ impl TestStream {
             || expected.is_some_and(|bytes| self.party.recorder().counts.delivered_bytes >= *bytes)
     }
 
-    /// How long a receiver continues to listen after the end.
+    /// Time for which a receiver continues to listen after the end.
     fn max_end_silence(&self) -> Duration {
         match (self.framing, self.test.expected_bytes.get()) {
             (Framing::Stream, Some(Some(_))) => MAX_STREAM_END_SILENCE,

@@ -201,7 +201,7 @@ struct EndpointTest {
     endpoint: Endpoint,
     parameters: Parameters,
     test: Arc<TestState>,
-    /// Held here until its flow starts.
+    /// Control connection, held here until its flow starts.
     control: Option<(ClientControl, Box<dyn Link>)>,
     control_slot: ControlSlot,
 }
@@ -326,7 +326,7 @@ impl TestStreams<'_> {
         }
     }
 
-    /// The same for the last stream, in its thread.
+    /// Identification of the test by the last stream, in its thread.
     fn identification(&self, number: usize) -> Identification {
         let bytes = match self.framing {
             Framing::Stream => self.cookie.bytes().to_vec(),

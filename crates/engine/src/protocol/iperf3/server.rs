@@ -123,7 +123,7 @@ impl TestRegistry {
         may
     }
 
-    /// How long this test may wait for its next stream.
+    /// Time for which this test may wait for its next stream.
     fn stream_timeout(&self, test: &ServerTest) -> Duration {
         let waits = |other: &Arc<ServerTest>| other.host == test.host && other.awaits_turn.load(Relaxed);
         match test.is_udp() && test.awaits_streams.load(Relaxed) && self.tests().values().any(waits) {
@@ -318,7 +318,7 @@ struct Iperf3Connection {
 }
 
 enum Iperf3ConnectionState {
-    /// With room for the rest of a cookie only: the bytes after it belong to the stream.
+    /// The cookie is awaited, with room for its rest only: the bytes after it belong to the stream.
     AwaitingCookie(Batch),
     Control(Box<ServerControl>),
     Stream(ServerStream),

@@ -147,7 +147,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// Why a server refuses a client or ends its test, for the server's own log.
+    /// Reason for which a server refuses a client or ends its test, for the server's own log.
     pub fn reason(self) -> &'static str {
         match self {
             ErrorCode::Duration | ErrorCode::ServerDuration => {
@@ -229,7 +229,7 @@ pub fn encode_framed(value: &Value) -> Vec<u8> {
     bytes
 }
 
-/// Why a message is invalid.
+/// Error of an invalid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Iperf3WireError {
     /// The announced length, in bytes, exceeds the limit.
@@ -301,7 +301,7 @@ pub struct Parameters {
     pub udp: bool,
     /// Seconds omitted at the start.
     pub(crate) omit_s: u64,
-    /// 0: until this many bytes or blocks are transferred, on all streams together.
+    /// Seconds of the test; 0: until this many bytes or blocks are transferred, on all streams together.
     pub(crate) time_s: u64,
     /// Payload bytes of the test; 0 without such a limit.
     pub bytes: u64,
@@ -315,7 +315,7 @@ pub struct Parameters {
     pub(crate) bidirectional: bool,
     /// Bytes of a block or datagram.
     pub length: u32,
-    /// For each stream; 0: unlimited.
+    /// Bit rate of each stream; 0: unlimited.
     pub bits_per_second: f64,
     /// Datagram numbers have 64 bits instead of 32.
     pub(crate) counters_64bit: bool,
@@ -368,7 +368,7 @@ pub(crate) const MAX_TEST_SECONDS: u64 = 86_400;
 pub(crate) const MAX_OMIT_SECONDS: u64 = 60;
 
 impl Parameters {
-    /// For the server; booleans are sent only if true.
+    /// Encodes the parameters for the server; booleans are sent only if true.
     pub fn to_json(&self) -> Value {
         let carrier = json!(TransportFlags { tcp: !self.udp, udp: self.udp, sctp: false });
         let mut object = carrier.as_object().cloned().unwrap_or_default();
@@ -516,7 +516,7 @@ pub struct TestResults {
     pub(crate) has_retransmits: Option<bool>,
     /// Congestion control of this side's sockets, if any.
     pub(crate) congestion_control: Option<String>,
-    /// In the order of opening.
+    /// Counts of the streams, in the order of opening.
     pub streams: Vec<StreamCounts>,
     /// The printed output of a server, if requested.
     pub(crate) server_output: Option<String>,

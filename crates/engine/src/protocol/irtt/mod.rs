@@ -134,7 +134,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     Ok(Box::new(IrttSession { flows, closings, settings }))
 }
 
-/// What is requested for a load.
+/// Parameters that are requested for a load.
 fn requested_params(load: &Load, endpoint: &Endpoint) -> Params {
     let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).max(1);
     let per_second = load.pacing.per_second().unwrap_or(DEFAULT_PER_SECOND);

@@ -93,20 +93,20 @@ pub(crate) fn split_number(rest: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*number), rest))
 }
 
-/// Which counts a reply holds: bits, and all of them.
+/// Bits for the counts that a reply holds, and all of them.
 const COUNT: u8 = 1;
 const WINDOW: u8 = 2;
 pub(crate) const STATS: u8 = COUNT | WINDOW;
-/// Which times a reply holds: bits.
+/// Bits for the times that a reply holds.
 pub(crate) const SENT: u8 = 1;
 pub(crate) const RECEIVED: u8 = 2;
 pub(crate) const MIDPOINT: u8 = 4;
-/// Which clocks a time is read from: bits, and all of them.
+/// Bits for the clocks that a time is read from, and all of them.
 const WALL: u8 = 1;
 const MONOTONIC: u8 = 2;
 pub(crate) const CLOCKS: u8 = WALL | MONOTONIC;
 
-/// Which fields follow the number of an echo. Requests have zeros there.
+/// Fields that follow the number of an echo. Requests have zeros there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// [`COUNT`] and [`WINDOW`].
@@ -120,9 +120,9 @@ pub struct Layout {
 /// A time by both clocks, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DualTime<T = i64> {
-    /// Since 1970.
+    /// Wall-clock time since 1970.
     pub(crate) wall: T,
-    /// Since an instant that the server chooses.
+    /// Time since an instant that the server chooses.
     pub(crate) monotonic: T,
 }
 
@@ -133,12 +133,12 @@ impl DualTime {
     }
 }
 
-/// What a server writes into a reply.
+/// Fields that a server writes into a reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerFields {
     /// Requests received so far.
     pub(crate) count: u32,
-    /// Which of the last 64 requests were received; 0: unknown.
+    /// Received ones of the last 64 requests, as bits; 0: unknown.
     pub(crate) window: u64,
     pub(crate) received: DualTime,
     pub(crate) sent: DualTime,

@@ -28,16 +28,16 @@ const FILL_ID: u64 = 9;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
     pub(crate) version: i64,
-    /// Above zero.
+    /// Duration of the test in nanoseconds, above zero.
     pub(crate) duration_ns: i64,
-    /// Above zero.
+    /// Interval between requests in nanoseconds, above zero.
     pub(crate) interval_ns: i64,
     /// Bytes of an echo; less than the fields need means no data.
     pub(crate) length: u32,
     pub(crate) layout: Layout,
     /// DSCP and ECN: the whole octet, although the protocol calls it DSCP.
     pub(crate) traffic_class: u8,
-    /// What replies are filled with, as text.
+    /// Content that fills replies, as text.
     pub(crate) fill: Vec<u8>,
 }
 
@@ -117,7 +117,7 @@ impl Params {
         self.layout.times == SENT | RECEIVED && self.layout.clocks != 0
     }
 
-    /// What a server changed that it may not change, as text: it may only grant less.
+    /// Change of a server that it may not make, as text: it may only grant less.
     pub(crate) fn excess_over(&self, requested: &Params) -> Option<&'static str> {
         let Layout { stats, times, clocks } = self.layout;
         let is_times = times & !requested.layout.times == 0 || times == MIDPOINT;

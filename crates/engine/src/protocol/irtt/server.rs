@@ -21,7 +21,7 @@ use linkgauge_model::plan::SocketSettings;
 /// Echoes that may arrive at once; after that one for each interval that the server allows.
 const BURST_ECHOES: f64 = 5.0;
 
-/// How much longer than granted a test may last.
+/// Time by which a test may last longer than granted.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// The longest interval that is granted, so that no connection is idle for too long.
@@ -41,7 +41,7 @@ pub(crate) fn new_service(config: &Arc<ServerConfig>) -> Arc<dyn Service> {
     })))
 }
 
-/// What the connections share: it stores nothing about clients.
+/// State that the connections share: it stores nothing about clients.
 struct Granter {
     limits: ServerLimits,
     /// If set, only packets signed with this key get a reply.
@@ -191,7 +191,7 @@ impl Service for IrttService {
     }
 }
 
-/// Which requests have arrived.
+/// Requests that have arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Receipts {
     count: u32,
@@ -378,7 +378,7 @@ impl Party for IrttConnection {
         Ok(())
     }
 
-    /// Its client has sent a token, which went to its address.
+    /// Trust in the client, which has sent a token that went to its address.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::AddressVerified
     }

@@ -19,7 +19,7 @@ fn zeros(count: usize) -> String {
     "00".repeat(count)
 }
 
-/// What `irtt client -d 300ms -i 100ms` requests.
+/// Parameters that `irtt client -d 300ms -i 100ms` requests.
 fn usual() -> Params {
     Params {
         version: 1,

@@ -15,7 +15,7 @@ use linkgauge_model::clock::Time;
 /// A token opens a connection within this time.
 const MAX_AGE_S: u8 = 60;
 
-/// What replies are filled with.
+/// Content that fills replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerFill {
     /// The letters `irtt`, again and again.
@@ -38,13 +38,13 @@ impl ServerFill {
     }
 }
 
-/// What a server granted.
+/// Settings of a test that a server granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) layout: Layout,
     pub(crate) fill: ServerFill,
     pub(crate) traffic_class: u8,
-    /// In a token, whole seconds that are at most an eighth longer.
+    /// Granted duration. In a token, whole seconds that are at most an eighth longer.
     pub(crate) duration: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Grant {
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// What this token grants to the client at this address. `None` if it was made for another, or long ago.
+    /// Grant that this token gives to the client at this address. `None` if it was made for another, or long ago.
     pub(crate) fn of_token(token: u64, secret: &[u8; 32], from: &str, now: Time) -> Option<Grant> {
         let [a, b, c, d, e, f, g, h] = token.to_le_bytes();
         let grant = [e, f, g, h];

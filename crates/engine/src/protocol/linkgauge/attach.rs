@@ -32,7 +32,7 @@ impl SessionKey {
 ///
 /// # Errors
 ///
-/// None of them can be opened, or all are refused. Otherwise the result of each shows whether it is attached.
+/// No connection can be opened, or all are refused. Otherwise the result of each shows whether it is attached.
 pub(crate) fn open_attached(
     endpoint: &Endpoint,
     dialer: &Dialer,
@@ -67,7 +67,7 @@ struct AttachParty {
     framing: Framing,
     /// The time of this try and of those that follow, the last one first. Only links that lose messages need several.
     try_times: Vec<Duration>,
-    /// When the current try ends.
+    /// End of the current try.
     until: Option<Time>,
     batch: Batch,
     reply: Vec<u8>,

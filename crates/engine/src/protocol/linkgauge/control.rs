@@ -22,7 +22,7 @@ use linkgauge_model::plan::Pacing;
 use linkgauge_model::run::SERVER_LIMIT_MESSAGES_PER_SECOND;
 use linkgauge_model::units::format_number;
 
-/// What the server granted.
+/// Plan that the server granted.
 pub(super) struct GrantedPlan {
     /// The load of the client, within the server's limits.
     pub(super) load: Load,
@@ -82,7 +82,7 @@ pub(crate) struct GreetedConnection {
     pub(crate) link: Box<dyn Link>,
     pub(crate) hello: Hello,
     pub(crate) challenge: Vec<u8>,
-    /// Between the hello and its reply.
+    /// Time between the hello and its reply.
     pub(crate) round_trip: Duration,
 }
 
@@ -97,7 +97,7 @@ impl GreetedConnection {
 pub(super) struct ControlConnection {
     pub(super) link: Box<dyn Link>,
     pub(super) endpoint: Endpoint,
-    /// Until the session is open, an interrupt ends the waits for replies.
+    /// Dialer of the session. Until the session is open, an interrupt ends the waits for replies.
     pub(super) dialer: Dialer,
     /// Protocols that a server may speak instead.
     registry: &'static Registry,
@@ -105,11 +105,11 @@ pub(super) struct ControlConnection {
     frames: FrameCodec,
     /// Input of a stream that is not parsed yet.
     input: Vec<u8>,
-    /// What the server sent unasked.
+    /// Messages that the server sent without a request.
     unasked: Unasked,
 }
 
-/// What a server sends without a request: such messages have number 0.
+/// Messages that a server sends without a request: they have number 0.
 #[derive(Default)]
 struct Unasked {
     /// The last count of what the server has moved, and when it arrived.
@@ -119,8 +119,8 @@ struct Unasked {
 }
 
 impl Unasked {
-    /// What the reply with this number means to a request: `None` if the request still has no reply. A number that was not used
-    /// is an error.
+    /// Result of a request, if the reply with this number shows it: `None` if the request still has no reply. A number that was
+    /// not used is an error.
     fn sort(
         &mut self,
         other: u32,
@@ -364,7 +364,7 @@ impl ControlConnection {
         }
     }
 
-    /// What the server has moved by its last count, and when that arrived. Takes what has arrived, without waiting.
+    /// Data that the server has moved by its last count, and the count's arrival time. Takes what has arrived, without waiting.
     pub(super) fn read_moved_bytes(&mut self) -> Option<(Time, MovedBytes)> {
         self.read_unasked();
         self.unasked.moved
@@ -408,7 +408,7 @@ impl ControlConnection {
     }
 }
 
-/// Most bytes that are read before a request.
+/// Maximum number of bytes that are read before a request.
 const MAX_EARLY_BYTES: usize = 64 * 1024;
 
 /// Minimum timeout for replies of a server that has opened a session.

@@ -1,4 +1,4 @@
-//! How long a client waits for sent data to arrive: while data moves, plus a margin.
+//! Time for which a client waits for sent data to arrive: while data moves, plus a margin.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl DrainTracker {
         DrainTracker { longest, sends_load: true, ..base }
     }
 
-    /// For a client that sends no load: only the report is awaited.
+    /// Creates the tracker of a client that sends no load: only the report is awaited.
     pub(crate) fn for_report(timeout: Duration) -> DrainTracker {
         let stall_timeout = timeout.saturating_add(DRAIN_MARGIN);
         DrainTracker {

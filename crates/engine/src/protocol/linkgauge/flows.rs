@@ -61,12 +61,12 @@ pub(crate) struct FlowMaker<'a> {
     made: u32,
     /// Parties of a load that carries probes.
     probed: Option<ConnectionParties>,
-    /// Where both hosts follow common time.
+    /// Common time of both hosts, if they follow one.
     pub(crate) common_time: Option<CommonTime>,
 }
 
 impl<'a> FlowMaker<'a> {
-    /// For the endpoint with this index.
+    /// Creates the maker for the endpoint with this index.
     pub fn new(
         case: &'a ReadyCase,
         load: Load,

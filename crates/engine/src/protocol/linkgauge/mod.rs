@@ -137,7 +137,7 @@ struct LinkgaugeSession {
     clock: Clock,
     /// The timeout of the flows.
     timeout: Duration,
-    /// Of servers that report unasked.
+    /// Longest silence of servers that report without a request.
     longest_silence: Duration,
     drain: DrainTracker,
     /// Longest time that the server may send, if it is planned.
@@ -243,14 +243,14 @@ fn server_pacing(pacing: Pacing) -> Pacing {
     }
 }
 
-/// How often the server reports unasked.
+/// Interval between the server's reports without a request.
 fn alive_interval(case: &ReadyCase, evidence: bool) -> Duration {
     // The display shows what arrives at the server. There is none on the virtual clock.
     let is_shown = evidence && case.sends();
     if is_shown { ALIVE_INTERVAL.min(case.progress_interval) } else { ALIVE_INTERVAL }
 }
 
-/// What the server shall do for a case.
+/// Plan of the server's part of a case.
 fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)], evidence: bool) -> ServerPlan {
     let load = &case.load;
     ServerPlan {
@@ -308,7 +308,7 @@ impl EndpointSession {
         None
     }
 
-    /// Why a flow failed at the server, by its report. `longest`: the longest time that the server may send.
+    /// Reason for the failure of a flow at the server, by its report. `longest`: the longest time that the server may send.
     fn fault_of(&self, flow: &FlowReport, kind: FlowKind, longest: Option<Duration>) -> Option<String> {
         let is_too_long = |longest| kind.is_sender() && Duration::from_nanos(flow.elapsed_ns) > longest;
         match &flow.fault {
@@ -373,7 +373,7 @@ fn have_flows_stalled(flows: &[FlowResult], now: Time, timeout: Duration) -> boo
 }
 
 impl LinkgaugeSession {
-    /// How long no load has made progress, as far as is known.
+    /// Time for which no load has made progress, as far as is known.
     fn idle_time(&self, flows: &[FlowResult], links: &[Box<dyn Link>]) -> Duration {
         // A flow that stalled has waited for its timeout already.
         if have_flows_stalled(flows, self.clock.now(), self.timeout) {

@@ -9,8 +9,8 @@ use linkgauge_model::clock::Time;
 /// Maximum tries of a request within its timeout, on links that lose data.
 const MAX_REQUEST_TRIES: u32 = 5;
 
-/// How long to wait for the reply to each try of a request; `timeout` in all. Most lost messages are noticed soon, because each wait is
-/// twice as long as the one before. Over a slow line, which sends a request for a while, all waits are equal.
+/// Times to wait for the reply to each try of a request; `timeout` in all. Most lost messages are noticed soon, because each
+/// wait is twice as long as the one before. Over a slow line, which sends a request for a while, all waits are equal.
 pub(crate) fn try_times(caps: &Caps, timeout: Duration) -> impl DoubleEndedIterator<Item = Duration> + use<> {
     let is_doubled = caps.framing == Framing::Message;
     let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
@@ -18,7 +18,7 @@ pub(crate) fn try_times(caps: &Caps, timeout: Duration) -> impl DoubleEndedItera
     (0..tries).map(move |number| timeout * if is_doubled { 1 << number } else { 1 } / shares)
 }
 
-/// More messages than a socket holds.
+/// Maximum number of earlier messages: more than a socket holds.
 const MAX_EARLIER_MESSAGES: usize = 1 << 14;
 
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
@@ -26,7 +26,7 @@ const MAX_EARLIER_MESSAGES: usize = 1 << 14;
 pub(crate) struct RequestSender<'a> {
     link: &'a mut dyn Link,
     dialer: &'a Dialer,
-    /// What has arrived on a stream and belongs to no reply. The reply is at its begin afterwards.
+    /// Bytes that have arrived on a stream and belong to no reply. Afterwards the reply is at their beginning.
     input: &'a mut Vec<u8>,
     tried_at: Time,
 }

@@ -40,7 +40,7 @@ use crate::workload::throughput::overtime;
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::run::MAX_OBSERVED_CONNECTIONS;
 
-/// How long the start of a possible linkgauge message is held before it counts as another protocol.
+/// Time for which the start of a possible linkgauge message is held before it counts as another protocol.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Maximum time from the first hello to the opening of a session; then the connection is closed.
@@ -110,7 +110,7 @@ impl Service for LinkgaugeService {
         Admission::Reply
     }
 
-    /// Only an echo can go back and forth.
+    /// Whether the reply is no echo: only an echo can go back and forth.
     fn replies_to_server_port(&self, _port: u16, first: &[u8], reply: &[u8]) -> bool {
         reply != first
     }

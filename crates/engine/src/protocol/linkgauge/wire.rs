@@ -187,7 +187,7 @@ pub enum SessionRequest {
         version: u32,
         /// Name and version of the client program.
         tool: String,
-        /// Returned to the server, which does not store it.
+        /// Nonce, returned to the server, which does not store it.
         nonce: String,
         /// The server's challenge, as hexadecimal digits.
         challenge: String,
@@ -201,7 +201,7 @@ pub enum SessionRequest {
     Start,
     /// The client's flows have ended: ends round trips, and requests the report.
     Finish,
-    /// The same, and stops flows that still receive: the report covers the data so far.
+    /// Acts as [`SessionRequest::Finish`], and stops flows that still receive: the report covers the data so far.
     Cut,
     /// Requests the part of the report that begins with this flow.
     Rest {
@@ -212,7 +212,7 @@ pub enum SessionRequest {
     Bye,
 }
 
-/// With more flows, a report has no series.
+/// Maximum number of flows in a report with series; with more flows, a report has no series.
 pub(crate) const MAX_SERIES_FLOWS: usize = 16;
 /// Shortest interval of a series.
 const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
@@ -227,15 +227,15 @@ pub struct ServerPlan {
     pub flows: Vec<FlowKind>,
     /// Payload bytes of one message.
     pub message_bytes: u32,
-    /// When the server sends its messages.
+    /// Pacing of the server's messages.
     pub pacing: Pacing,
-    /// When the flows that the server sends end.
+    /// Condition that ends the flows that the server sends.
     pub stop: StopCondition,
     /// Messages before the measurement, which no figure includes.
     pub warm_up: StopCondition,
     /// Time without progress, in nanoseconds, after which a flow has failed.
     pub timeout_ns: u64,
-    /// How the server's threads wait for data.
+    /// Way in which the server's threads wait for data.
     pub wait: WaitMode,
     /// The CPU for the server's threads; absent if the operating system chooses.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -299,23 +299,23 @@ impl ServerPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowKind {
-    /// Return received data.
+    /// Returns received data.
     Reflect,
-    /// Return received messages, with the times at which they arrived and left.
+    /// Returns received messages, with the times at which they arrived and left.
     ReflectStamped,
-    /// The same, and the kernel stamps the messages.
+    /// Returns received messages as [`FlowKind::ReflectStamped`] does, and the kernel stamps the messages.
     ReflectStaged,
-    /// Receive and count.
+    /// Receives and counts.
     Receive,
-    /// Send.
+    /// Sends.
     Send,
-    /// Receive blocks, and answer the probes in them.
+    /// Receives blocks, and answers the probes in them.
     ProbedReceive,
-    /// Send blocks with the newest probe of the client, from its first probe on.
+    /// Sends blocks with the newest probe of the client, from its first probe on.
     ProbedSend,
-    /// Receive datagrams, and report them while a search decides their rate.
+    /// Receives datagrams, and reports them while a search decides their rate.
     CapacityReceive,
-    /// Send datagrams at the rate of a search.
+    /// Sends datagrams at the rate of a search.
     CapacitySend,
 }
 
@@ -343,7 +343,7 @@ impl FlowKind {
         matches!(self, FlowKind::Send | FlowKind::ProbedSend | FlowKind::CapacitySend)
     }
 
-    /// What the server has moved if a flow of this kind has moved this number of bytes of the load, for this time.
+    /// Data that the server has moved if a flow of this kind has moved this number of bytes of the load, for this time.
     pub(crate) fn moved_bytes(self, bytes: u64, moving_ns: Option<u64>) -> MovedBytes {
         MovedBytes {
             receiving_ns: moving_ns.filter(|_| !self.is_sender() && !self.is_round_trip()),
@@ -387,9 +387,9 @@ pub enum SessionReply {
         capabilities: Vec<String>,
         /// Limits that the server enforces.
         limits: ServerLimits,
-        /// Hexadecimal, because JSON numbers are not exact in this range.
+        /// Number of the session, hexadecimal because JSON numbers are not exact in this range.
         session: String,
-        /// Absent if both sides derive it from their token.
+        /// Key of the session; absent if both sides derive it from their token.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         key: Option<String>,
         /// Facts of the server's host.
@@ -420,7 +420,7 @@ pub enum SessionReply {
         #[serde(flatten)]
         measured: MovedBytes,
     },
-    /// As many flows as one frame holds.
+    /// Report with as many flows as one frame holds.
     Report(ServerReport),
     /// The request is refused.
     Refused {
@@ -499,12 +499,12 @@ impl FrameCodec {
     }
 }
 
-/// Why a server refuses a session or a plan, as sent to the client.
+/// Error of a refused session or plan: the server's reason, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SessionRefusal(pub String);
 
-/// Why a message of the other side is invalid.
+/// Error of an invalid message from the remote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionWireError {
     /// The message does not start with the magic of a frame.
@@ -531,7 +531,7 @@ pub enum SessionWireError {
 ///
 /// # Errors
 ///
-/// As for [`FrameCodec::decode`].
+/// Same errors as [`FrameCodec::decode`].
 pub fn decode_frame<T: for<'de> Deserialize<'de>>(
     bytes: &[u8],
     longest: usize,

@@ -71,11 +71,11 @@ const DEFAULT_PORT: u16 = 862;
 /// The packet format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StampVariant {
-    /// As in RFC 8762: request and reply have the same length.
+    /// Format of RFC 8762: request and reply have the same length.
     Stamp,
-    /// As in RFC 5357, appendix I: the request is shorter than the reply, apart from its padding.
+    /// Format of RFC 5357, appendix I: the request is shorter than the reply, apart from its padding.
     TwampLight,
-    /// The same packets, where a control connection has announced the sender.
+    /// Packets of [`StampVariant::TwampLight`], where a control connection has announced the sender.
     Twamp,
 }
 

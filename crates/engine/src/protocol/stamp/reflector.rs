@@ -45,7 +45,7 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> A
 struct StampService {
     variant: StampVariant,
     is_stateless: bool,
-    /// What it states about its time of day. `None`: it is read for each sender.
+    /// Time of day that the reflector states. `None`: it is read for each sender.
     time_of_day: Option<TimeOfDay>,
     /// If set, only packets signed with this key get a reply.
     key: Option<HmacKey>,
@@ -160,7 +160,7 @@ struct StampReflector {
     wall_clock: WallClock,
     /// The largest error of the time of day in nanoseconds, if it is synchronised, as it was before the first request.
     stated_error_ns: Option<u64>,
-    /// The same from the first request on.
+    /// Largest error of the time of day, if it is synchronised, from the first request on.
     clock_error: Option<ClockError>,
     batch: Batch,
     pending: Option<PendingRequest>,

@@ -13,7 +13,7 @@ const NANOSECONDS_PER_SECOND: i128 = 1_000_000_000;
 pub struct NtpTime(pub u64);
 
 impl NtpTime {
-    /// From nanoseconds since 1970, up to 136 years.
+    /// Converts nanoseconds since 1970, up to 136 years.
     pub(crate) fn from_unix_ns(nanoseconds: i128) -> NtpTime {
         let seconds = nanoseconds.div_euclid(NANOSECONDS_PER_SECOND) as u64;
         let fraction = (nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND) << 32) / NANOSECONDS_PER_SECOND;
@@ -57,12 +57,12 @@ impl WallClock {
         self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0)
     }
 
-    /// The same in microseconds, not before 1970.
+    /// Wall-clock time at an instant of the clock, in microseconds since 1970; never before 1970.
     pub(crate) fn unix_us_at(&self, at: Time) -> u64 {
         u64::try_from(self.unix_ns_at(at) / 1000).unwrap_or(0)
     }
 
-    /// The same in NTP's format.
+    /// Wall-clock time at an instant of the clock, in NTP's format.
     pub(crate) fn ntp_at(&self, at: Time) -> NtpTime {
         NtpTime::from_unix_ns(self.unix_ns_at(at))
     }
@@ -72,7 +72,7 @@ impl WallClock {
         (self.clock_time.0 as i64).wrapping_add(unix_ns.wrapping_sub(self.unix_ns as i64))
     }
 
-    /// The same of a time in NTP's format.
+    /// Converts a time in NTP's format to nanoseconds of our clock, off by the difference between the two clocks.
     pub(crate) fn clock_ns_of(&self, time: NtpTime) -> i64 {
         (self.clock_time.0 as i64).wrapping_add(time.since(NtpTime::from_unix_ns(self.unix_ns)))
     }
@@ -81,14 +81,14 @@ impl WallClock {
 /// The largest error of a synchronised clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockError {
-    /// In nanoseconds, as stated.
+    /// Error as stated, in nanoseconds.
     pub(crate) stated_ns: u64,
-    /// When it was stated.
+    /// Time when the error was stated.
     pub stated_at: Time,
 }
 
 impl ClockError {
-    /// In nanoseconds at a later time: the kernel lets it grow by 500 ppm.
+    /// Error at a later time, in nanoseconds: the kernel lets it grow by 500 ppm.
     pub(crate) fn at(&self, now: Time) -> u64 {
         let growth = now.since(self.stated_at) / 2_000;
         self.stated_ns.saturating_add(growth.as_nanos() as u64)

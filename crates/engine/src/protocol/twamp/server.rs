@@ -140,7 +140,7 @@ struct TwampClient {
     started: NtpTime,
     /// Received bytes that are no whole message yet: fewer than the longest message.
     input: Vec<u8>,
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     output: Vec<u8>,
     has_mode: bool,
     sessions: u32,

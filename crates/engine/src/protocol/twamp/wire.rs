@@ -12,7 +12,7 @@ pub(crate) const SET_UP_BYTES: usize = 164;
 pub(crate) const START_BYTES: usize = 48;
 pub(crate) const REQUEST_SESSION_BYTES: usize = 112;
 pub(crate) const ACCEPT_SESSION_BYTES: usize = 48;
-/// Also of its acknowledgement, and of the command that ends sessions.
+/// Length of the start command, of its acknowledgement, and of the command that ends sessions, in bytes.
 pub(crate) const START_SESSIONS_BYTES: usize = 32;
 
 /// Numbers of the commands.
@@ -32,7 +32,7 @@ impl Accept {
     pub(crate) const UNSUPPORTED: Accept = Accept(3);
     pub(crate) const RESOURCES: Accept = Accept(5);
 
-    /// Why a request was not accepted.
+    /// Reason for which the server did not accept a request.
     pub(crate) fn reason(self) -> String {
         match self.0 {
             1 => "the server refuses it".to_owned(),

@@ -339,7 +339,7 @@ impl OwnProbes {
     }
 }
 
-/// Other half of a connection that sends the load: receives the replies, or in a loop the load itself.
+/// Receiving half of a connection that sends the load: receives the replies, or in a loop the load itself.
 pub(crate) struct ReplyReceiver {
     probes: OwnProbes,
     tuning: Option<Tuning>,
@@ -450,7 +450,7 @@ impl RecordingParty for ReplyReceiver {
     }
 }
 
-/// Other half of a connection that receives the load: sends the probes.
+/// Sending half of a connection that receives the load: sends the probes.
 pub(crate) struct ProbeSender {
     probes: OwnProbes,
     tuning: Option<Tuning>,

@@ -27,7 +27,7 @@ pub(super) struct Bouncer {
 }
 
 impl Bouncer {
-    /// For messages of this number of bytes, after the first bytes of a client.
+    /// Creates the bouncer for messages of this number of bytes, after the first bytes of a client.
     pub fn new(message_bytes: usize, first: &[u8]) -> Bouncer {
         Bouncer {
             message_bytes,

@@ -56,7 +56,7 @@ impl Drop for RunningCallback {
     }
 }
 
-/// Where a client wants to be called: at its own address only.
+/// Endpoint at which a client wants to be called: at the client's own address only.
 fn endpoint_of(facts: &ServerFacts, settings: &Settings, framing: Framing) -> Option<Endpoint> {
     let from: SocketAddr = facts.from.parse().ok()?;
     let to = SocketAddr::new(from.ip(), settings.port);

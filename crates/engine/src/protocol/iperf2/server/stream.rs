@@ -13,7 +13,7 @@ use linkgauge_model::sample::Recorder;
 /// Receives in a row before the other direction has its turn.
 const MAX_RECEIVES: u32 = 16;
 
-/// What a connection is used for.
+/// Use of a connection.
 enum StreamStage {
     /// The first bytes.
     Opening(Vec<u8>),

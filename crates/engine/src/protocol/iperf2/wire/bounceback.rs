@@ -65,7 +65,7 @@ pub(crate) fn server_times_us(reply: &[u8]) -> Option<[u64; 2]> {
     Some([micros_at(reply, ARRIVED_AT)?, micros_at(reply, LEFT_AT)?]).filter(|_| is_set)
 }
 
-/// How long the server waits before it returns a message.
+/// Time for which the server waits before it returns a message.
 pub(crate) fn hold(message: &[u8]) -> Duration {
     Duration::from_micros(word(message, HOLD_AT).unwrap_or(0).into()).min(MAX_HOLD)
 }

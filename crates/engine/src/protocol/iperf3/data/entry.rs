@@ -1,4 +1,4 @@
-//! How a stream of a client enters its test. The server sends as soon as it has the last stream, so that one identifies
+//! Entry of a client's stream into its test. The server sends as soon as it has the last stream, so that one identifies
 //! itself in the thread that then receives, once all others are set up as well: nothing arrives before its receiver is ready.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum hellos for a UDP stream, since the hello or its reply may be lost.
 pub(crate) const MAX_HELLO_TRIES: u32 = 5;
 
-/// What identifies a stream, and how long each reply may take.
+/// Identification of a stream, and the time that each reply may take.
 pub(crate) struct Identification {
     /// The cookie on a byte stream, or a hello.
     pub bytes: Vec<u8>,
@@ -43,11 +43,11 @@ enum EntryStage {
 /// The steps of a stream before its payload.
 pub(crate) struct StreamEntry {
     stage: EntryStage,
-    /// For the last stream; the others have identified themselves.
+    /// Identification of the last stream; the others have identified themselves.
     identification: Option<Identification>,
     tries: u32,
     fault: Option<Fault>,
-    /// For the reply to a sender. A receiver uses its own, because payload may come first.
+    /// Batch for the reply to a sender. A receiver uses its own, because payload may come first.
     batch: Batch,
 }
 

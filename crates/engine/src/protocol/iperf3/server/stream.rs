@@ -20,7 +20,7 @@ pub(crate) struct ServerStream {
     test: Arc<ServerTest>,
     arrival: u64,
     caps: Caps,
-    /// For a datagram hello, which may be repeated, and its reply.
+    /// Batch for a datagram hello, which may be repeated, and its reply.
     batch: Batch,
     /// The reply to the last hello, until it is sent.
     reply: Option<[u8; 4]>,

@@ -1,4 +1,4 @@
-//! What ends a test: a server that never stops, a control connection that is lost.
+//! Ends of a test: a server that never stops, a control connection that is lost.
 
 use super::super::client::ControlParty;
 use super::*;
@@ -27,7 +27,7 @@ fn an_upload_of_datagrams_ends_with_its_control_connection() {
     }
 }
 
-/// What a server does after the end of a test.
+/// Behaviour of a server after the end of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterEnd {
     Reports,

@@ -1,5 +1,5 @@
-//! When a server speaks on a control connection that is silent during a measurement, so that devices on the path do not
-//! forget it.
+//! Timer for the messages that a server sends on a control connection that is silent during a measurement, so that devices
+//! on the path do not forget the connection.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ impl AliveTimer {
         AliveTimer { interval, due: None }
     }
 
-    /// When the silence ends; it begins now if it has not.
+    /// Time when the silence ends; the silence begins now if it has not begun.
     pub(super) fn due(&mut self, now: Time) -> Time {
         self.interval.map_or(Time::NEVER, |interval| *self.due.get_or_insert(now + interval))
     }
 
-    /// Something moved on the connection.
+    /// Ends the current silence, because something moved on the connection.
     pub(super) fn restart(&mut self) {
         self.due = None;
     }

@@ -23,10 +23,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Time within which a reflecting flow notices the end of the case.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same where a sweep of the thread lets the flow look at once. Thousands of idle flows would keep a CPU busy otherwise.
+/// Check interval where a sweep of the thread lets the flow check at once: otherwise thousands of idle flows keep a CPU busy.
 const SWEPT_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// More flows of a session than this are swept, if they share threads.
+/// Maximum number of a session's flows that poll; more flows are swept, if they share threads.
 const MAX_POLLING_FLOWS: u32 = 32;
 
 /// Minimum interval between checks over all flows of a session, so that a thousand waiting flows use little CPU.
@@ -36,7 +36,7 @@ const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
 pub(crate) struct ServerFlow {
     party: FlowParty,
     attachment: Option<Attachment>,
-    /// When the inner party times out; its receive is split into shorter ones.
+    /// Time when the inner party times out; its receive is split into shorter ones.
     deadline: Time,
     has_begun: bool,
     /// The server's limit on this flow, and when the flow began to count against it.
@@ -45,7 +45,7 @@ pub(crate) struct ServerFlow {
     /// Total bytes of all flows of the session when this one last began to wait.
     moved_by_all: u64,
     fault: Option<String>,
-    /// When the flow begins, once the session has started.
+    /// Start time of the flow, once the session has started.
     starts_at: Option<Time>,
     /// The flow has its final thread.
     is_tuned: bool,
@@ -60,9 +60,9 @@ pub(crate) struct ServerFlow {
 /// Connects a flow to its session.
 pub(crate) struct Attachment {
     pub(crate) slot: FlowSlot,
-    /// Only on links with message boundaries. Boxed, because a server holds thousands of flows without it.
+    /// State on links with message boundaries only. Boxed, because a server holds thousands of flows without it.
     pub(crate) messages: Option<Box<MessageLinkState>>,
-    /// Others need the count of its bytes: that of a measurement of round trips is of no use, and costs each of them.
+    /// Whether others need the count of its bytes: the count is of no use for round trips, and costs time in each of them.
     pub(crate) counts_bytes: bool,
     /// Number of flows of the session: the more, the less often each checks.
     pub(crate) session_flows: u32,
@@ -79,7 +79,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// When a sender that has not begun looks again whether it may; `starts_at` is known once the session has started.
+    /// Time when a sender that has not begun checks again whether it may; `starts_at` is known once the session has started.
     fn next_start_check(&self, starts_at: Option<Time>, now: Time) -> Time {
         match starts_at {
             Some(starts_at) => starts_at.min(now + self.poll_interval(END_POLL_INTERVAL)),
@@ -149,7 +149,7 @@ impl ServerFlow {
         true
     }
 
-    /// When a flow that waits for input looks at its session and its limit.
+    /// Time when a flow that waits for input checks its session and its limit.
     fn next_look(&self, began_at: Time, now: Time) -> Time {
         let interval =
             self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));

@@ -68,7 +68,7 @@ pub(crate) enum FlowParty {
     CapacitySend(Box<CapacitySender>),
 }
 
-/// What the server allows a flow.
+/// Message rate and wait mode that the server grants to a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowGrant {
     /// Message rate, if the server limits it.

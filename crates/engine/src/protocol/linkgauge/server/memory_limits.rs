@@ -1,4 +1,4 @@
-//! What the sessions of a server may take in memory together before their flows run.
+//! Limits on the memory that the sessions of a server may take together before their flows run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! What a flow needs on a link with message boundaries: its attach request may come again, and a receiver shows that it still
+//! State of a flow on a link with message boundaries: its attach request may come again, and a receiver shows that it still
 //! runs.
 
 use std::time::Duration;
@@ -14,15 +14,15 @@ pub(crate) struct MessageLinkState {
     request: Vec<u8>,
     pub(crate) reply: Vec<u8>,
     pub(crate) must_repeat_reply: bool,
-    /// For a flow that itself receives nothing.
+    /// Receive buffer of a flow that itself receives nothing.
     pub(crate) batch: Batch,
     /// Set for a flow that sends on a link without connections.
     liveness: Option<ReceiverLiveness>,
 }
 
-/// What precedes the next step of the party.
+/// Action before the next step of the party.
 pub(crate) enum MessageAction {
-    /// Nothing.
+    /// No action.
     Go,
     /// The reply to the attach request is sent again.
     RepeatReply,
@@ -35,7 +35,7 @@ pub(crate) enum MessageAction {
 }
 
 impl MessageLinkState {
-    /// After this request and reply.
+    /// Creates the state after this request and reply.
     pub fn new(request: Vec<u8>, reply: Vec<u8>, liveness: Option<ReceiverLiveness>) -> MessageLinkState {
         MessageLinkState {
             may_repeat_request: true,

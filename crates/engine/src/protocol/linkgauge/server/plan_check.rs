@@ -1,4 +1,4 @@
-//! What a server grants to the plan of a client, by its limits and the link.
+//! Decides what a server grants to the plan of a client, by the server's limits and the link.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

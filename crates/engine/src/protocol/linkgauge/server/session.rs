@@ -69,7 +69,7 @@ impl Drop for TakenSlots {
 #[derive(Default)]
 struct UsedChallenges {
     challenges: HashSet<[u8; CHALLENGE_BYTES]>,
-    /// In the order of use, each with its time of use in seconds.
+    /// Used challenges in the order of use, each with its time of use in seconds.
     by_age: VecDeque<(u32, [u8; CHALLENGE_BYTES])>,
 }
 
@@ -257,9 +257,9 @@ pub(crate) struct ServerSession {
     pub(crate) last_heard_ns: AtomicU64,
     /// Set when the measurement begins, if the client asked for evidence.
     host_start: OnceLock<HostStart>,
-    /// When the counters of the connections are read next.
+    /// Time of the next reading of the connections' counters, in nanoseconds.
     next_reading_ns: AtomicU64,
-    /// Recorded when the session has reported, or ends.
+    /// Load of the session, recorded when the session has reported, or ends.
     pub(crate) load: OpenLoad,
 }
 
@@ -291,10 +291,10 @@ pub(crate) struct FlowEntry {
 /// Payload bytes that a flow has moved so far, for other threads.
 #[derive(Default)]
 struct MovedCounters {
-    /// Including the warm-up.
+    /// All bytes, including the warm-up.
     all: AtomicU64,
     measured: AtomicU64,
-    /// When the first of the measured bytes moved; 0 before.
+    /// Time when the first of the measured bytes moved, in nanoseconds; 0 before.
     first_ns: AtomicU64,
 }
 
@@ -306,7 +306,7 @@ enum FlowState {
     Ended(FlowReport, FlowCost),
 }
 
-/// What a flow cost the server, and what its system counted if the client asked for it.
+/// Cost of a flow at the server, and the counts of the server's system if the client asked for them.
 #[derive(Default)]
 pub(crate) struct FlowCost {
     pub(crate) cpu_seconds: f64,
@@ -318,7 +318,7 @@ pub(crate) struct FlowCost {
 pub(crate) struct FlowSlot {
     pub(crate) session: Arc<ServerSession>,
     pub(crate) flow_index: usize,
-    /// As planned, if the server has a CPU for it.
+    /// Wait mode as planned, if the server has a CPU for it.
     pub(crate) wait: WaitMode,
     moved: Arc<MovedCounters>,
 }
@@ -345,7 +345,7 @@ impl FlowSlot {
         }
     }
 
-    /// What was read, up to now; only of the last reading if the link was not observed.
+    /// Readings of the connection up to now; only the last reading if the link was not observed.
     pub(crate) fn observed(&self, last: Option<&LinkReading>) -> ConnectionEvidence {
         let log =
             self.session.plan().as_mut().and_then(|plan| plan.flows.get_mut(self.flow_index)?.log.take());
@@ -453,7 +453,7 @@ impl ServerSession {
         self.plan().as_ref().is_some_and(|planned| planned.plan.has_load())
     }
 
-    /// When it is to be seen next whether the load has ended; never without one, or after the report.
+    /// Time of the next check whether the load has ended; never without a load, or after the report.
     pub(crate) fn next_report_check(&self, now: Time) -> Time {
         let is_awaited =
             self.has_started.load(Relaxed) && !self.has_reported.load(Relaxed) && self.has_load();
@@ -510,7 +510,7 @@ impl ServerSession {
         self.flow_threads.sweep();
     }
 
-    /// When the counters of the connections are to be read; never before the measurement or after its end.
+    /// Time when the counters of the connections are to be read; never before the measurement or after its end.
     pub(crate) fn next_reading(&self) -> Time {
         match self.host_start.get() {
             Some(_) if self.stage() == STAGE_MEASURING => Time(self.next_reading_ns.load(Relaxed)),
