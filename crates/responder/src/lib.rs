@@ -1,8 +1,8 @@
 //! The server side of a measurement for firmware: what `linkgauge` measures links to microcontrollers, DSPs and RTOS nodes with.
 //!
-//! Nothing here needs an operating system, an allocator, a clock or a socket: bytes or packets go in, bytes or packets
+//! No part of this crate needs an operating system, an allocator, a clock or a socket: bytes or packets go in, bytes or packets
 //! come out, and the caller gives the time in nanoseconds of any clock that never goes back. Every service has a fixed
-//! size; none recurses, loops over what a peer says, or panics on input.
+//! size; none recurses, loops over values from the remote, or panics on input.
 //!
 //! | service | over | state | what the host runs |
 //! | --- | --- | --- | --- |
@@ -15,11 +15,11 @@
 //!
 //! # Which part of the linkgauge protocol a device speaks
 //!
-//! None of its text. The linkgauge protocol negotiates in JSON, proves addresses by signed tokens and reports documents; its
-//! parser alone is larger than the flash of many devices. A device speaks the **device protocol** ([`session`]) instead: the
-//! five binary messages that latency and throughput need (hello, echo, data, end, report) behind one header of 16 bytes, the
-//! same on streams and in packets. The host speaks it with `--protocol device`, and `linkgauge serve --protocol device` is
-//! this very code.
+//! A device speaks none of the protocol's text. The linkgauge protocol negotiates in JSON, proves addresses by signed tokens and
+//! reports documents; its parser alone is larger than the flash of many devices. A device speaks the **device protocol**
+//! ([`session`]) instead: the five binary messages that latency and throughput need (hello, echo, data, end, report) behind one
+//! header of 16 bytes, the same on streams and in packets. The host speaks it with `--protocol device`, and
+//! `linkgauge serve --protocol device` is this very code.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub mod linx;
 pub mod session;
 pub mod stamp;
 
-/// What a stream service took and gave. What it did not take is offered again, when there is room for output.
+/// Bytes that a stream service took and gave. Input that it did not take is offered again, when there is room for output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes taken from the input.

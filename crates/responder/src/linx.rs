@@ -2,11 +2,11 @@
 //! endpoints `server` (that of `linx_bmark`: echoes and bursts), `echo` and `discard`.
 //!
 //! Frames go in and out with their Ethernet header. Messages are reassembled in one of `SLOTS` buffers of `MESSAGE` bytes and
-//! echoed from there; the buffer is free again when the peer has acknowledged the echo. Frames that come too early are not
-//! stored: the node asks for what is missing, and the peer sends again. While all buffers are in use the node does not
-//! acknowledge, which closes the peer's window; it asks again as soon as a buffer is free.
+//! echoed from there; the buffer is free again when the remote has acknowledged the echo. Frames that come too early are not
+//! stored: the node asks for what is missing, and the remote sends again. While all buffers are in use the node does not
+//! acknowledge, which closes the remote's window; it asks again as soon as a buffer is free.
 //!
-//! One peer at a time: the node that connects first, until it ends or is silent for 1.3 s.
+//! One remote at a time: the node that connects first, until it ends or is silent for 1.3 s.
 
 mod endpoints;
 pub mod frame;

@@ -37,7 +37,7 @@ const MAGIC: [u8; 2] = *b"LG";
 const VERSION: u8 = 1;
 const REPLY: u8 = 0x80;
 
-/// What a message is for.
+/// Purpose of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DeviceMessage {
@@ -56,7 +56,7 @@ pub enum DeviceMessage {
 /// The header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceHeader {
-    /// What the message is for.
+    /// Purpose of the message.
     pub kind: DeviceMessage,
     /// Whether it answers one of that kind.
     pub is_reply: bool,
@@ -64,7 +64,7 @@ pub struct DeviceHeader {
     pub length: u16,
     /// The session that it belongs to.
     pub session: u16,
-    /// Its number, below 2⁴⁸.
+    /// Number of the message, below 2⁴⁸.
     pub number: u64,
 }
 
@@ -122,7 +122,7 @@ fn checksum(bytes: &[u8; HEADER_BYTES]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// What a device says of itself.
+/// Properties of a device, as it reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
     /// The largest message that it takes.
@@ -152,14 +152,14 @@ impl Device {
     }
 }
 
-/// What a device counted in a session.
+/// Counts of a device in a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// Data messages.
     pub messages: u64,
-    /// Their bytes, headers included.
+    /// Bytes of the data messages, headers included.
     pub bytes: u64,
-    /// From the first to the last of them.
+    /// Time from the first to the last data message, in nanoseconds.
     pub elapsed_ns: u64,
     /// Messages that did not come: of those that the end announced, or else of those before the latest.
     pub missing: u64,
@@ -261,7 +261,7 @@ impl ClientCounts {
     }
 }
 
-/// What a message asks for.
+/// Action that a message requests.
 enum ReplyAction {
     Nothing,
     /// The message goes back behind this header.
@@ -327,7 +327,7 @@ impl<const N: usize> ClientTable<N> {
 pub struct PacketSessions<const N: usize>(ClientTable<N>);
 
 impl<const N: usize> PacketSessions<N> {
-    /// No client yet.
+    /// Creates the sessions of a device, without a client.
     pub const fn new(device: Device) -> Self {
         PacketSessions(ClientTable::new(device))
     }
@@ -366,7 +366,7 @@ pub struct StreamSessions {
 }
 
 impl StreamSessions {
-    /// No client yet.
+    /// Creates the sessions of a device, without a client.
     pub const fn new(device: Device) -> Self {
         StreamSessions {
             sessions: ClientTable::new(device),

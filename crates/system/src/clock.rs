@@ -12,7 +12,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The same with the time in which the host slept.
+/// Nanoseconds of the monotonic clock, with the time in which the host slept.
 pub fn monotonic_ns_with_sleep() -> u64 {
     nanoseconds(clock_gettime(ClockId::Boottime)) as u64
 }

@@ -38,7 +38,7 @@ pub struct QuotedError {
     pub mtu_bytes: Option<u32>,
     /// Bytes of the quoted message: its payload over UDP, its ICMP message over ICMP, as far as the reporter quoted them.
     pub quoted_bytes: usize,
-    /// When the error arrived, in nanoseconds of the time of day, if the socket has stamps.
+    /// Arrival time of the error, in nanoseconds of the time of day, if the socket has stamps.
     pub arrived_wall_ns: Option<i64>,
 }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 ///
-/// It cannot be created.
+/// The folders cannot be created.
 pub fn create_private_folders(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -21,7 +21,7 @@ pub fn create_private_folders(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// It exists, or cannot be created.
+/// The folder exists, or cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
@@ -30,7 +30,7 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// It exists, or cannot be created.
+/// The file exists, or cannot be created.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
@@ -40,7 +40,7 @@ pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
 }
 
-/// Who a file belongs to, and what others may do with it.
+/// Owner of a file, and what others may do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ownership {
     /// The number of the user; 0 is root.
@@ -49,7 +49,7 @@ pub struct Ownership {
     pub group: u32,
     /// The permissions: nine bits.
     pub mode: u32,
-    /// How many names the file has.
+    /// Number of names of the file.
     pub names: u64,
 }
 
@@ -100,7 +100,7 @@ pub fn may_run(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// They cannot, or there is no such folder.
+/// No files can be created in the folder, or there is no such folder.
 pub fn check_folder_writable(folder: &Path) -> io::Result<()> {
     match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR) {
         Ok(_) => Ok(()),
@@ -119,14 +119,14 @@ pub fn is_character_device(path: &Path) -> bool {
 #[derive(Debug)]
 pub struct Folder(File);
 
-/// Why a file or a folder is not the one that is looked for.
+/// Error for a file or a folder that is not the requested one.
 #[derive(Debug)]
 pub enum OpenError {
-    /// There is none.
+    /// No file or folder has the name.
     NotFound,
     /// A symbolic link has the name.
     Link,
-    /// It is no folder.
+    /// The file is not a folder.
     NotAFolder,
     /// Another error.
     Other(io::Error),
@@ -154,7 +154,7 @@ impl Folder {
         Ok(Folder(open(path, how, Mode::empty())?.into()))
     }
 
-    /// Its file, for its metadata and its lock.
+    /// File of the folder, for its metadata and its lock.
     pub fn file(&self) -> &File {
         &self.0
     }
@@ -172,7 +172,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// It exists, or cannot be created.
+    /// The file exists, or cannot be created.
     pub fn create_private_file(&self, name: &str) -> io::Result<File> {
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.0, name, how, Mode::RUSR | Mode::WUSR)?.into())
@@ -192,7 +192,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// It cannot be removed.
+    /// The file cannot be removed.
     pub fn remove_file(&self, name: &std::ffi::OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, AtFlags::empty())?)
     }

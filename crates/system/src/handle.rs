@@ -8,7 +8,7 @@ pub type BorrowedHandle<'a> = BorrowedFd<'a>;
 /// A handle that is closed when it is dropped.
 pub type OwnedHandle = OwnedFd;
 
-/// What has a handle.
+/// Types that have a handle.
 pub trait AsHandle {
     /// The handle.
     fn as_handle(&self) -> BorrowedHandle<'_>;

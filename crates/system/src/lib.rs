@@ -1,4 +1,4 @@
-//! What the operating system offers, behind safe functions with types of their own: the only crate with `unsafe` code, and the only one
+//! Safe functions of the operating system, with types of this crate: the only crate with `unsafe` code, and the only one
 //! that knows which system it runs on. It contains no policy.
 //!
 //! - **Sockets**: messages with what the kernel reports beside their bytes, one by one and many in a call (`message`); options and state
@@ -7,10 +7,10 @@
 //! - **Readiness**: waiting for one link or for thousands, and waking the thread that waits (`ready`).
 //! - **Host**: clocks, CPUs of a thread, files that no other user can have planted, processes, interfaces.
 //!
-//! What Linux alone offers has two files in the folder of its topic: `linux.rs`, and `absent.rs` with the same functions, which say that
-//! this system does not have it. Links and waits name what they use by a handle of this crate (`handle`).
+//! Functions that only Linux offers have two files in the folder of their topic: `linux.rs`, and `absent.rs` with the same
+//! functions, which say that this system lacks them. Links and waits name what they use by a handle of this crate (`handle`).
 //!
-//! Where its page says nothing else, a function that returns an error returns that of the system.
+//! Unless its page says otherwise, a function that returns an error returns the error of the system.
 
 mod cache;
 mod clock;

@@ -64,14 +64,14 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, blocking: Blocking
     to_count(sent as isize)
 }
 
-/// What the kernel reports beside the bytes of a datagram.
+/// Report of the kernel about a datagram, beside its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramInfo {
     /// Size of each datagram but the last, if the kernel coalesced several.
     pub segment_bytes: Option<usize>,
     /// Traffic class, if `set_receive_traffic_class` has had an effect. Coalesced datagrams have the same.
     pub traffic_class: Option<u8>,
-    /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
+    /// Time when the device passed the datagram to the kernel, in nanoseconds of the time of day, if the socket has stamps.
     pub arrived_wall_ns: Option<i64>,
 }
 
@@ -135,7 +135,7 @@ pub struct ReceivedDatagram {
     pub from: SockAddr,
     /// The local destination address, and the number of the interface.
     pub to: Option<(IpAddr, u32)>,
-    /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
+    /// Time when the device passed the datagram to the kernel, in nanoseconds of the time of day, if the socket has stamps.
     pub arrived_wall_ns: Option<i64>,
 }
 

@@ -40,7 +40,7 @@ pub fn raise_open_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// How many files this process may open in all, now and at most; `None`: any number.
+/// Numbers of files that this process may open in all, now and at most; `None`: any number.
 pub fn open_file_limits() -> [Option<u64>; 2] {
     let limit = getrlimit(Resource::Nofile);
     [limit.current, limit.maximum]

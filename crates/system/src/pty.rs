@@ -114,7 +114,7 @@ impl Pty {
     ///
     /// # Errors
     ///
-    /// As [`line_settings`].
+    /// Same errors as [`line_settings`].
     pub fn settings(&self) -> io::Result<SerialSettings> {
         line_settings(&self.master)
     }

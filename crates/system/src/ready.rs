@@ -90,7 +90,7 @@ impl AsFd for EventQueue {
     }
 }
 
-/// At most `N` events of a queue.
+/// Up to `N` events of a queue.
 pub struct Events<const N: usize> {
     room: [MaybeUninit<epoll::Event>; N],
     /// The first entries of the room that hold an event.
@@ -98,7 +98,7 @@ pub struct Events<const N: usize> {
 }
 
 impl<const N: usize> Events<N> {
-    /// No events.
+    /// Creates room without events.
     pub const fn new() -> Events<N> {
         Events { room: [MaybeUninit::uninit(); N], count: 0 }
     }

@@ -33,10 +33,10 @@ struct SavedState {
     counters: Option<LineCounters>,
 }
 
-/// Why a port cannot be opened.
+/// Error of a port that cannot be opened.
 #[derive(Debug)]
 pub enum PortError {
-    /// Nothing has this name, or no device is behind it.
+    /// No file has this name, or no device is behind it.
     NotFound,
     /// The name is that of a directory.
     Directory,
@@ -145,7 +145,7 @@ impl SerialPort {
         supported(terminal::set_low_latency(&self.terminal, on))
     }
 
-    /// How the driver switches a half-duplex line. `None` where it cannot.
+    /// Way in which the driver switches a half-duplex line. `None` if it cannot.
     pub fn rs485(&self) -> Option<Rs485> {
         terminal::rs485(&self.terminal).ok()
     }

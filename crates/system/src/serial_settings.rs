@@ -9,13 +9,13 @@ use std::time::Duration;
 pub struct SerialSettings {
     /// Bits per second on the line, start, parity and stop bits included.
     pub baud: u32,
-    /// 5 to 8.
+    /// Data bits of a character, 5 to 8.
     pub data_bits: u8,
     /// The parity bit after the data bits.
     pub parity: Parity,
     /// The length of the idle time after each character.
     pub stop_bits: StopBits,
-    /// How the receiver pauses the sender.
+    /// Way in which the receiver pauses the sender.
     pub flow_control: FlowControl,
 }
 
@@ -52,26 +52,26 @@ pub enum Parity {
 pub enum StopBits {
     /// 1 bit.
     One,
-    /// With five data bits only, as in UARTs.
+    /// 1.5 bits, with five data bits only, as in UARTs.
     OneAndHalf,
     /// 2 bits.
     Two,
 }
 
-/// How the receiver pauses the sender.
+/// Way in which the receiver pauses the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowControl {
     /// The receiver cannot pause the sender.
     None,
     /// Hardware: the RTS and CTS wires.
     RtsCts,
-    /// In band: the characters XON and XOFF.
+    /// In-band flow control: the characters XON and XOFF.
     XonXoff,
 }
 
 /// Pauses the sender of a line with [`FlowControl::XonXoff`].
 pub const XOFF: u8 = 0x13;
-/// Resumes it.
+/// Resumes the sender of a line with [`FlowControl::XonXoff`].
 pub const XON: u8 = 0x11;
 
 impl Parity {
@@ -113,7 +113,7 @@ impl StopBits {
         }
     }
 
-    /// In half bits.
+    /// Length in half bits.
     pub fn half_bits(self) -> u32 {
         match self {
             StopBits::One => 2,
@@ -171,7 +171,7 @@ fn parse_frame(text: &str) -> Option<(u8, Parity, StopBits)> {
     made.then_some((data_bits, parity, stop))
 }
 
-/// In the usual notation: `9600 8N1 rtscts`.
+/// Formats the settings in the usual notation: `9600 8N1 rtscts`.
 impl fmt::Display for SerialSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}{}", self.baud, self.data_bits, self.parity.letter(), self.stop_bits.name())?;
@@ -182,7 +182,7 @@ impl fmt::Display for SerialSettings {
     }
 }
 
-/// Why a text does not describe a serial line.
+/// Error of a text that does not describe a serial line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' does not describe a serial line. Write it like 115200,8N1,rtscts")]
 pub struct SerialSettingsError {

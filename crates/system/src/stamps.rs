@@ -13,9 +13,9 @@ pub use linux::*;
 /// The point at which the kernel stamped a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendPoint {
-    /// Before the queue of the device.
+    /// Point before the queue of the device.
     Queued,
-    /// When the driver of the device took it.
+    /// Point at which the driver of the device takes the message.
     Departed,
 }
 
@@ -24,7 +24,7 @@ pub enum SendPoint {
 pub struct SendRecord {
     /// Messages: the number of the send from 0. Streams: the number of the last byte of the send from 0. Wraps.
     pub id: u32,
-    /// Where in the kernel it was stamped.
+    /// Point in the kernel at which the message was stamped.
     pub point: SendPoint,
     /// Time of day in nanoseconds.
     pub wall_ns: i64,

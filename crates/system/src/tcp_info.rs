@@ -32,7 +32,7 @@ type Field = (&'static str, usize, Width, u64);
 
 const MICROSECONDS: u64 = 1000;
 const MILLISECONDS: u64 = 1_000_000;
-/// From bytes per second to bits per second.
+/// Factor from bytes per second to bits per second.
 const BYTE_RATE: u64 = 8;
 
 /// Fields that only grow while a connection is open.

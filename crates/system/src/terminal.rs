@@ -73,7 +73,7 @@ pub(crate) struct LineCounters {
     pub breaks: c_int,
     /// Characters lost because the driver's buffer was full.
     pub buffer_overrun: c_int,
-    /// Not used.
+    /// Unused fields.
     pub reserved: [c_int; 9],
 }
 

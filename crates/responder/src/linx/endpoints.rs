@@ -51,18 +51,18 @@ impl Short {
     }
 }
 
-/// What a signal asks for.
+/// Effect of a signal.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SignalEffect {
-    /// Nothing more: the signal is dropped.
+    /// No effect: the signal is dropped.
     Drop,
-    /// These messages, in order.
+    /// Messages to send, in order.
     Messages([Option<Short>; 2]),
     /// The signal goes back.
     Echo,
-    /// As many signals of this number and size.
+    /// Burst of `count` signals of this number and size.
     Burst { addresses: [u32; 2], count: u32, number: u32, length: u32 },
-    /// The peer breaks the protocol.
+    /// The remote node breaks the protocol.
     Disconnect,
 }
 
@@ -80,11 +80,11 @@ enum Slave {
         client: u32,
         allocated: Option<[u32; 3]>,
     },
-    /// Ended; the peer has not confirmed it.
+    /// Ended; the remote node has not confirmed it.
     Ended,
 }
 
-/// What the link handler knows.
+/// State of the link handler.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoints {
     /// Messages of the handshake that came: INIT, then INIT_REPLY.
@@ -99,7 +99,7 @@ impl Endpoints {
         Endpoints { greetings: 0, slaves: [Slave::Free; SLAVES], slave_count: 0 }
     }
 
-    /// A message of the peer's link handler.
+    /// Handles a message of the remote node's link handler.
     pub(super) fn on_link_message(&mut self, bytes: &[u8]) -> SignalEffect {
         let Some(kind) = field::read_u32(bytes, 0).map(|word| word as u8) else {
             return SignalEffect::Disconnect;

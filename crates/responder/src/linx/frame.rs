@@ -3,7 +3,7 @@
 
 use crate::field;
 
-/// Since LINX 2.0.1.
+/// Ethernet type of LINX, since LINX 2.0.1.
 pub const ETHERTYPE: u16 = 0x8911;
 /// The Ethernet header in front of a frame.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
@@ -53,16 +53,16 @@ pub struct HandshakeFrame {
     pub mtu: Option<u16>,
 }
 
-/// What follows the acknowledgement.
+/// Content after the acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// Nothing.
+    /// No content.
     Empty,
     /// `count` frames are missing from `first` on.
     Nack {
         /// Sequence number of the first.
         first: u16,
-        /// How many.
+        /// Number of missing frames.
         count: u8,
     },
     /// A part of a message. The first part says from whom and to whom.
@@ -81,9 +81,9 @@ pub enum Body<'a> {
 /// A parsed frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Of the handshake.
+    /// Frame of the handshake.
     Connect(HandshakeFrame),
-    /// All others.
+    /// Any other frame.
     Ack {
         /// The ID that its receiver gave.
         id: u8,
@@ -184,7 +184,7 @@ fn main_word(next: u32, id: u8, size: usize) -> [u8; 4] {
     (next << 28 | VERSION << 25 | u32::from(id) << 15 | size as u32).to_be_bytes()
 }
 
-/// What the headers of a frame outside the handshake say.
+/// Content of the headers of a frame outside the handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers {
     /// The ID that the receiver gave.

@@ -1,4 +1,4 @@
-//! The connection with the peer: handshake, window, fragments, retransmission, supervision.
+//! Connection with the remote node: handshake, window, fragments, retransmission, supervision.
 
 use super::endpoints::{Endpoints, Short, SignalEffect};
 use super::frame::{
@@ -12,7 +12,7 @@ use crate::field;
 const TICK_NS: u64 = 333_333_000;
 /// Interval at which unacknowledged frames are sent again.
 const RETRANSMIT_NS: u64 = 100_000_000;
-/// Ticks without a frame from the peer until the connection fails.
+/// Ticks without a frame from the remote node until the connection fails.
 const MAX_SILENT_TICKS: u8 = 4;
 /// Frames in flight at once, as a power of two.
 const WINDOW_EXPONENT: u8 = 4;
@@ -38,7 +38,7 @@ struct MessageBuffer<const MESSAGE: usize> {
     holds: Holds,
 }
 
-/// What is in a buffer.
+/// Content of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Nothing,
@@ -47,7 +47,7 @@ enum Holds {
         addresses: [u32; 2],
         tag: u16,
     },
-    /// An echo that the peer has not acknowledged.
+    /// An echo that the remote node has not acknowledged.
     Echo,
 }
 
@@ -60,7 +60,7 @@ struct Burst {
     length: usize,
 }
 
-/// What is to be sent before anything else.
+/// Frames that are sent before anything else.
 #[derive(Debug, Clone, Copy, Default)]
 struct PendingFrames {
     connect: Option<ConnectKind>,
@@ -92,7 +92,7 @@ pub struct DeviceNode<const MESSAGE: usize, const SLOTS: usize> {
     burst: Option<Burst>,
     // Receiving.
     expected: u16,
-    /// How far frames came while there was no buffer for the next one, and how far lost ones were asked for: distances.
+    /// Distance to which frames came while there was no buffer for the next one, and distance to which lost ones were requested.
     refused: u16,
     requested: u16,
     slots: [MessageBuffer<MESSAGE>; SLOTS],
@@ -127,12 +127,12 @@ impl<const MESSAGE: usize, const SLOTS: usize> DeviceNode<MESSAGE, SLOTS> {
         }
     }
 
-    /// Whether a peer is connected.
+    /// Whether a remote node is connected.
     pub fn is_up(&self) -> bool {
         self.state == State::Up
     }
 
-    /// When [`DeviceNode::poll`] has work next, in the caller's nanoseconds.
+    /// Time when [`DeviceNode::poll`] has work next, in the caller's nanoseconds.
     pub fn next_due(&self) -> u64 {
         if self.is_up() { self.next_tick.min(self.next_retransmit) } else { self.next_tick }
     }

@@ -1,4 +1,4 @@
-//! Messages on their way to the peer. What a frame holds is computed when it is sent, and again when it is sent again.
+//! Messages on their way to the remote node. The content of a frame is computed each time that the frame is sent.
 
 use super::frame::{DATA_HEADER_BYTES, FRAGMENT_HEADER_BYTES, UNFRAGMENTED_TAG};
 
@@ -8,12 +8,12 @@ pub(super) const SHORT_BYTES: usize = 40;
 /// Messages that wait for their acknowledgement at once.
 const MESSAGES: usize = 8;
 
-/// What a message consists of.
+/// Content of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OutgoingContent {
-    /// These bytes.
+    /// Bytes that are stored here.
     Short([u8; SHORT_BYTES]),
-    /// Those of a buffer.
+    /// Bytes of a buffer.
     Buffer(usize),
     /// A signal number, and zeros.
     Signal(u32),
@@ -97,7 +97,7 @@ impl OutgoingMessages {
         self.messages.iter().flatten().fold(0, |sum, message| sum.saturating_add(message.frames_left))
     }
 
-    /// The peer has acknowledged this many more frames. Calls `done` with each message that it has in whole.
+    /// The remote node has acknowledged this many more frames. Calls `done` with each message that it has in whole.
     pub(super) fn acknowledge(&mut self, mut frames: u16, mut done: impl FnMut(Message)) {
         while frames > 0 {
             let Some(message) = &mut self.messages[self.oldest] else { return };

@@ -7,17 +7,17 @@ use super::{DeliveryError, QuotedError};
 use crate::handle::AsHandle;
 use crate::ip_family::IpFamily;
 
-/// Nothing to switch on: the next call reports an error.
+/// Does nothing: the next call reports an error.
 pub fn set_receive_errors(_: impl AsHandle, _family: IpFamily, _is_on: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// There are no records.
+/// Returns `None`: there are no records.
 pub fn take_delivery_error(_: impl AsHandle, _family: IpFamily) -> Option<DeliveryError> {
     None
 }
 
-/// There are no records.
+/// Returns `None`: there are no records.
 pub fn take_quoted_error(_: impl AsHandle, _family: IpFamily, _into: &mut [u8]) -> Option<QuotedError> {
     None
 }

@@ -41,7 +41,7 @@ pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryEr
     take_quoted_error(fd, family, &mut []).map(|quoted| quoted.error)
 }
 
-/// The same with the quoted message, of which as much is stored as `into` has room for.
+/// The oldest error of an undelivered message, with the quoted message: as much of it is stored as `into` has room for.
 pub fn take_quoted_error(fd: impl AsFd, family: IpFamily, into: &mut [u8]) -> Option<QuotedError> {
     let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = ControlBuffer::new();

@@ -164,12 +164,12 @@ pub fn find_device(_: impl AsHandle, _name: &str) -> io::Result<NetworkDevice> {
     no_family()
 }
 
-/// The address of a station on a device.
+/// The address of a host on a device.
 pub fn packet_address(_device: &NetworkDevice, _ethertype: u16, _address: [u8; 6]) -> SockAddr {
     no_address()
 }
 
-/// The source station of a frame.
+/// The source host of a frame.
 pub fn source_mac(_address: &SockAddr) -> Option<[u8; 6]> {
     None
 }

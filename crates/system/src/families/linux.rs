@@ -128,7 +128,7 @@ pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
 /// A socket address of these bytes, the family first.
 ///
 /// # Panics
-/// With more bytes than any address has, or without a family: the caller composes the bytes.
+/// Panics with more bytes than any address has, or without a family: the caller composes the bytes.
 fn raw_address(bytes: &[u8]) -> SockAddr {
     assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
     let mut storage = SockAddrStorage::zeroed();
@@ -153,7 +153,7 @@ pub fn bluetooth_socket(kind: Type, protocol: i32) -> io::Result<Socket> {
 ///
 /// # Panics
 ///
-/// With more bytes than any address has.
+/// Panics with more bytes than any address has.
 pub fn bluetooth_address(bytes: &[u8]) -> SockAddr {
     raw_address(&[&(libc::AF_BLUETOOTH as libc::sa_family_t).to_ne_bytes(), bytes].concat())
 }
@@ -354,7 +354,7 @@ pub fn find_device(fd: impl AsFd, name: &str) -> io::Result<NetworkDevice> {
     }
 }
 
-/// The address of a station on a device, for frames of one Ethernet type.
+/// The address of a host on a device, for frames of one Ethernet type.
 pub fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) -> SockAddr {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&address);
@@ -378,7 +378,7 @@ pub fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) 
     made.map_or_else(|_: io::Error| unreachable!("writing cannot fail"), |((), address)| address)
 }
 
-/// The source station of a frame.
+/// The source host of a frame.
 pub fn source_mac(address: &SockAddr) -> Option<[u8; 6]> {
     // The kernel's length includes only the six bytes of the address.
     let min_length = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;

@@ -26,7 +26,7 @@ pub fn set_interrupt_coalescing(
     Err(Errno::OPNOTSUPP.into())
 }
 
-/// Where an interface stamps messages.
+/// Places where an interface stamps messages.
 pub fn stamp_sources(_: impl AsHandle, _interface: &str) -> Vec<&'static str> {
     Vec::new()
 }

@@ -1,4 +1,4 @@
-//! What the drivers of network interfaces report and let set: interrupt coalescing, stamps, offloads.
+//! Settings that the drivers of network interfaces report and let programs change: interrupt coalescing, stamps, offloads.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -69,7 +69,7 @@ pub fn set_interrupt_coalescing(
     ethtool(fd.as_fd(), interface, &mut values)
 }
 
-/// Where an interface stamps messages in both directions (`SO_TIMESTAMPING`); empty if its driver does not report it.
+/// Places where an interface stamps messages in both directions (`SO_TIMESTAMPING`); empty if its driver does not report it.
 pub fn stamp_sources(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
     let mut values: CoalescingValues = [0; 23];
     values[0] = ETHTOOL_GET_TS_INFO;

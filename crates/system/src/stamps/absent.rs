@@ -17,7 +17,7 @@ pub fn stamp_messages(_: impl AsHandle) -> io::Result<()> {
     no_stamps()
 }
 
-/// The same for a stream.
+/// Requests stamps of sent and received data of a stream.
 pub fn stamp_stream(_: impl AsHandle) -> io::Result<()> {
     no_stamps()
 }
@@ -37,7 +37,7 @@ pub fn send_stamped(_: impl AsHandle, _bytes: &[u8], _to: &SockAddr) -> Result<u
     Err(Errno::NOPROTOOPT)
 }
 
-/// When the device passed a received message to the kernel.
+/// Time when the device passed a received message to the kernel.
 pub fn received_wall_ns(_header: &libc::msghdr) -> Option<i64> {
     None
 }

@@ -24,11 +24,11 @@ const TX_SCHED: u32 = 1 << 8;
 const OPT_TSONLY: u32 = 1 << 11;
 const OPT_ID_TCP: u32 = 1 << 16;
 
-/// For messages: one stamp before the queue of the device and one when the driver takes a message, numbered from 0.
+/// Options for messages: one stamp before the queue of the device and one when the driver takes a message, numbered from 0.
 const OF_MESSAGES: u32 = SEND_POINTS | RX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY;
 const SEND_POINTS: u32 = TX_SOFTWARE | TX_SCHED;
 
-/// What `ee_origin` and `ee_info` of a record say.
+/// Values of `ee_origin` and `ee_info` in a record.
 const ORIGIN_TIMESTAMPING: u8 = 4;
 const INFO_SENT: u32 = 0;
 const INFO_QUEUED: u32 = 1;
@@ -41,7 +41,7 @@ pub fn stamp_messages(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, STAMPING, OF_MESSAGES)
 }
 
-/// The same for a stream, on which nothing is unacknowledged.
+/// Requests stamps of sent and received data of a stream, on which nothing is unacknowledged.
 pub fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
     set_option(fd, libc::SOL_SOCKET, STAMPING, OF_MESSAGES | OPT_ID_TCP)
@@ -77,7 +77,7 @@ fn software_ns(times: Timestamps) -> Option<i64> {
     (seconds != 0).then(|| seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds))
 }
 
-/// When the device passed a received message to the kernel, in nanoseconds of the time of day.
+/// Time when the device passed a received message to the kernel, in nanoseconds of the time of day.
 pub fn received_wall_ns(header: &libc::msghdr) -> Option<i64> {
     software_ns(control_value(header, libc::SOL_SOCKET, STAMPING)?)
 }
