@@ -19,7 +19,7 @@ pub struct PluggedAdapter {
     character_ns: f64,
     received: Batch,
     free_at: Time,
-    /// On the way to the client, and when they have passed the plug.
+    /// Characters on the way to the client, and the times when they have passed the plug.
     returning: VecDeque<(Time, Vec<u8>)>,
     sent: usize,
     /// The client sends nothing more; what the adapter holds still returns.

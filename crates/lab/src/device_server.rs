@@ -1,8 +1,8 @@
 //! The device server: offers serial ports over a network, one listener each, like the boxes on the market.
 //!
-//! It moves bytes between a client's link and a port's link. Each direction is a party; a few threads run those of all ports
-//! (`threads`), and one accepts their clients. A client that controls its port has a thread, because changing a line takes
-//! time. `packing` decides when data from the line is sent.
+//! The server moves bytes between a client's link and a port's link. Each direction is a party; a few threads run those of all
+//! ports (`threads`), and one accepts their clients. A client that controls its port has a thread, because changing a line
+//! takes time. `packing` decides when data from the line is sent.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -58,18 +58,18 @@ pub struct DeviceServerOptions {
     pub serial_ports: Vec<Endpoint>,
     /// Clients use Telnet and may control the port (RFC 2217). The port's settings are restored when they disconnect.
     pub rfc2217: bool,
-    /// When data from the line is sent to clients.
+    /// Rules that decide when data from the line is sent to clients.
     pub packing: PackingRules,
     /// Clients that can share a port, at least one. All of them receive the data from the line.
     pub max_clients: usize,
     /// The treatment of a client when the port has all its clients.
     pub busy_policy: BusyPolicy,
-    /// What transfers cost in a slow box.
+    /// Costs of transfers in a slow box.
     pub costs: TransferCosts,
 }
 
 impl DeviceServerOptions {
-    /// Raw, one client per port, no packing.
+    /// Creates the options of raw ports, with one client per port and no packing.
     pub fn new(listen: Endpoint, serial: Vec<Endpoint>) -> DeviceServerOptions {
         DeviceServerOptions {
             listen,
@@ -195,7 +195,7 @@ struct DeviceServerState {
 /// Maximum number of unread events. The counters include events beyond it.
 const MAX_QUEUED_EVENTS: usize = 1024;
 
-/// These threads need little stack: their buffers are on the heap.
+/// Stack size of these threads in bytes: little, because their buffers are on the heap.
 const THREAD_STACK_BYTES: usize = 256 * 1024;
 
 impl DeviceServer {
@@ -383,7 +383,7 @@ struct ServedPort {
     number: usize,
     /// The settings while no client has changed them.
     configured: SerialSettings,
-    /// True if clients can control it.
+    /// Whether clients can control the port.
     is_controllable: bool,
     state: Arc<DeviceServerState>,
     counters: PortCounters,
@@ -417,7 +417,7 @@ impl ServedPort {
         })
     }
 
-    /// True if all threads of this port have to end.
+    /// Whether all threads of this port have to end.
     fn is_stopping(&self) -> bool {
         self.state.stop.load(Relaxed) || self.is_lost.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Why a part of the lab failed.
+//! Errors of a part of the lab.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use linkgauge_engine::link::{Fault, LinkError};
 use linkgauge_engine::serve::ServeError;
 use linkgauge_model::endpoint::EndpointError;
 
-/// Why a part of the lab cannot start, or why it ended.
+/// Error of a part of the lab that cannot start, or that ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {

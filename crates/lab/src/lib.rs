@@ -4,10 +4,11 @@
 //!
 //! # The lab
 //!
-//! It replaces hardware. Each part runs in a few threads around state machines that are given the time: `lab/uart/wire.rs` computes
-//! when each character of a serial line has arrived and is tested without a clock; `lab/uart/engine.rs` moves the characters. The ports
-//! of a device server are parties that share threads as flows do (`lab/device_server/threads.rs`). Where a transport cannot listen, an
-//! entry in `lab::STAND_INS` gives the contract tests and the demo a remote.
+//! The lab replaces hardware. Each part runs in a few threads around state machines that are given the time:
+//! `lab/uart/wire.rs` computes when each character of a serial line has arrived and is tested without a clock;
+//! `lab/uart/engine.rs` moves the characters. The ports of a device server are parties that share threads as flows do
+//! (`lab/device_server/threads.rs`). Where a transport cannot listen, an entry in `lab::STAND_INS` gives the contract tests and
+//! the demo a remote.
 
 use linkgauge_model::endpoint::Endpoint;
 
@@ -34,7 +35,7 @@ pub(crate) use error::LabError;
 pub static STAND_INS: &[StandIn] =
     &[kernel_echo::STAND_IN, uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
 
-/// How to start a remote that returns the payload.
+/// Way to start a remote that returns the payload.
 pub struct StandIn {
     /// One line for help and documents.
     pub summary: &'static str,
@@ -47,7 +48,7 @@ pub trait RunningStandIn: Send {
     /// Endpoints of the stand-in, each variant once.
     fn endpoints(&self) -> Vec<Endpoint>;
 
-    /// The same with typical settings, where those of the variants are chosen for speed.
+    /// Endpoints with typical settings, where the settings of the variants are chosen for speed.
     fn typical_endpoints(&self) -> Vec<Endpoint> {
         self.endpoints()
     }

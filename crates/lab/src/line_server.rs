@@ -62,7 +62,7 @@ impl LineServer {
         Ok(())
     }
 
-    /// Why lines have failed, each once.
+    /// Errors of lines that have failed, each once.
     pub(crate) fn errors(&self) -> impl Iterator<Item = LabError> {
         self.errors.try_iter()
     }

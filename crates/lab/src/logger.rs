@@ -1,6 +1,6 @@
 //! A software data logger: it replies like a CR1000 over PakBus, on streams and serial lines.
 //!
-//! It is an emulation and proves nothing about real loggers. docs/limits.md lists its unconfirmed behaviour.
+//! The logger is an emulation and proves nothing about real loggers. docs/limits.md lists its unconfirmed behaviour.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct LoggerOptions {
 /// Identity, contents and timing of a logger.
 #[derive(Debug, Clone)]
 pub struct LoggerConfig {
-    /// 1 to 4094.
+    /// PakBus address of the logger, 1 to 4094.
     pub address: u16,
     /// The code that commands must carry. 0: none.
     pub security_code: u16,
@@ -153,7 +153,7 @@ impl Logger {
     ///
     /// # Errors
     ///
-    /// As [`Logger::start_with`].
+    /// Same errors as [`Logger::start_with`].
     pub fn start(options: &LoggerOptions) -> Result<Logger, LabError> {
         let since_1990 = linkgauge_model::clock::wall_clock_date().as_nanosecond()
             - i128::from(LOGGER_EPOCH_UNIX_SECONDS) * 1_000_000_000;
@@ -205,12 +205,12 @@ impl Logger {
         self.machine.lock().counters
     }
 
-    /// Why lines have failed, each once.
+    /// Errors of lines that have failed, each once.
     pub fn line_errors(&self) -> impl Iterator<Item = LabError> {
         self.lines.errors()
     }
 
-    /// True if at least one endpoint or line works.
+    /// Whether at least one endpoint or line works.
     pub fn is_reachable(&self) -> bool {
         !self.endpoints().is_empty() || self.lines.is_serving()
     }

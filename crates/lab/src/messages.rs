@@ -51,7 +51,7 @@ impl MessageNodes {
         Ok(MessageNodes { relay: Shaper::start(&options, dialer)?, _node: node })
     }
 
-    /// Where clients connect to.
+    /// Endpoint that clients connect to.
     pub fn endpoint(&self) -> &Endpoint {
         self.relay.endpoint()
     }

@@ -1,6 +1,6 @@
 //! Shaping by the kernel: a netem queue on a network device, set with `tc` and removed afterwards.
 //!
-//! It works below TCP, so it also delays acknowledgements and connection setup. It shapes all programs' traffic that
+//! The queue works below TCP, so it also delays acknowledgements and connection setup. It shapes all programs' traffic that
 //! leaves by the device. If this process is killed, the queue stays. The next start recognises it by its handle.
 
 use std::io;
@@ -84,7 +84,7 @@ fn remove_qdisc(device: &str) -> Result<(), LabError> {
         .map(|_| ())
 }
 
-/// True if netem cannot apply the shape.
+/// Whether the shape has settings that netem cannot apply.
 fn has_relay_only_settings(shape: &Shape) -> bool {
     let is_free_of_waits = [shape.spike_occurrence, shape.wait_occurrence] == [Occurrence::Never; 2];
     let is_plain = shape.tail.is_zero() && shape.slot.is_zero() && is_free_of_waits;

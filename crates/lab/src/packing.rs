@@ -84,7 +84,7 @@ impl PackingRules {
         Ok(())
     }
 
-    /// True if data is never held back.
+    /// Whether data is never held back.
     fn is_immediate(&self) -> bool {
         self.inter_character_timeout.is_zero()
             && self.force_transmit_after.is_zero()
@@ -153,7 +153,7 @@ impl Packer {
         self.last_byte_time = now;
     }
 
-    /// When buffered data has to be sent without further input; [`Time::NEVER`] if there is none.
+    /// Time when buffered data has to be sent without further input; [`Time::NEVER`] if there is none.
     pub(crate) fn due_time(&self) -> Time {
         if self.start == self.end {
             return Time::NEVER;

@@ -148,7 +148,7 @@ const MAX_QUEUED_EVENTS: usize = 1024;
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a waiting thread checks for its end, and for settings without data after them.
+/// Interval at which a waiting thread checks for its end, and for settings without data after them.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Redirector {
@@ -212,7 +212,7 @@ impl Redirector {
         self.events.try_iter()
     }
 
-    /// True after it gave up.
+    /// Whether the redirector has given up.
     pub fn has_ended(&self) -> bool {
         self.state.has_ended.load(Relaxed)
     }

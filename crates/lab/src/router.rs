@@ -21,7 +21,7 @@ const MTU_BYTES: std::ops::RangeInclusive<u64> = 1280..=65_535;
 /// Interval of ICMP errors of a router that sends none: days.
 const SILENT_INTERVAL: Duration = Duration::from_secs(300_000);
 
-/// What a queue holds by default, as time at the rate of the link.
+/// Default size of a queue, as time at the rate of the link.
 const DEFAULT_QUEUE_SECONDS: f64 = 0.1;
 
 /// One link of the chain. The default is a link without limits.
@@ -43,15 +43,15 @@ impl Default for LinkLimits {
     }
 }
 
-/// How a router replies to packets whose TTL has run out.
+/// Replies of a router to packets whose TTL has run out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Replies {
-    /// As the kernel does by default.
+    /// Replies of the kernel by default.
     #[default]
     Default,
     /// One error for each interval to each client, after a burst of 6.
     Every(Duration),
-    /// It sends none, but it still reports packets that are too big.
+    /// No replies, but packets that are too big are still reported.
     Silent,
 }
 

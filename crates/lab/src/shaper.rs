@@ -29,15 +29,15 @@ use linkgauge_model::units::{format_bit_rate, format_bytes, format_duration};
 /// The endpoints of a relay and the shape of each direction.
 #[derive(Debug, Clone)]
 pub struct ShaperOptions {
-    /// Where clients connect to.
+    /// Endpoint that clients connect to.
     pub listen: Endpoint,
     /// The server that the relay connects to.
     pub to: Endpoint,
-    /// From the connecting client to `to`.
+    /// Shape from the connecting client to `to`.
     pub up: Shape,
-    /// From `to` to the connecting client.
+    /// Shape from `to` to the connecting client.
     pub down: Shape,
-    /// The same seed has the same effects on the same messages.
+    /// Seed of the effects: the same seed has the same effects on the same messages.
     pub seed: u64,
     /// File to log the treatment of each message in.
     pub log: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct LinkProfile {
     pub name: &'static str,
     /// One line for help and documents.
     pub summary: &'static str,
-    /// For each direction, without rate and queue.
+    /// Shape of each direction, without rate and queue.
     pub shape: Shape,
     /// Bits per second, upload.
     pub rate_up: f64,
@@ -160,7 +160,7 @@ pub fn describe_impairments(shape: &Shape) -> Vec<String> {
 /// Maximum number of simultaneous connections. Each takes two threads.
 const MAX_CONNECTIONS: usize = 1000;
 
-/// How often a waiting thread checks whether to stop.
+/// Interval at which a waiting thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Links without connections end after this time without traffic.
@@ -184,9 +184,9 @@ pub struct Shaper {
 }
 
 struct Relay {
-    /// As typed.
+    /// Endpoint of the server, as typed.
     to: Endpoint,
-    /// The same with the options of the line.
+    /// Endpoint of the server, with the options of the line.
     opened: Endpoint,
     dialer: Dialer,
     up: SharedPath,
@@ -265,7 +265,7 @@ impl Drop for Shaper {
     }
 }
 
-/// True if a link to this endpoint carries a stream, which cannot lose data.
+/// Whether a link to this endpoint carries a stream, which cannot lose data.
 ///
 /// # Errors
 ///
@@ -393,7 +393,7 @@ impl MessageLogFile {
         }))
     }
 
-    /// Why the log is incomplete; reported once.
+    /// Reason why the log is incomplete; reported once.
     fn failure(&self) -> Option<String> {
         let failed = self.error.get().filter(|_| !self.is_reported.swap(true, Relaxed))?;
         Some(format!("{}: {failed}: from now on it lacks lines", self.name))

@@ -31,7 +31,7 @@ pub struct TroubleOptions {
     pub faults: Faults,
     /// CPUs on which a thread computes all the time.
     pub busy_cpus: Vec<u32>,
-    /// The same seed pauses the same replies.
+    /// Seed of the pauses: the same seed pauses the same replies.
     pub seed: u64,
 }
 
@@ -44,13 +44,13 @@ pub struct Faults {
     pub delay: Duration,
     /// Further delay of a random share (0 to 1) of the replies.
     pub pause: Option<(Duration, f64)>,
-    /// Nothing happens for the first duration at the start of each period of the second duration.
+    /// Stall: nothing happens for the first duration at the start of each period of the second duration.
     pub stall: Option<(Duration, Duration)>,
     /// Input is read only at multiples of this time.
     pub poll: Option<Duration>,
     /// Replies leave only at multiples of this time.
     pub tick: Option<Duration>,
-    /// After the first duration without input, the reply is late by the second.
+    /// Delay after idle time: after the first duration without input, the reply is late by the second.
     pub after_idle: Option<(Duration, Duration)>,
     /// Maximum rate of reading, in bits per second.
     pub read_bps: Option<f64>,
@@ -103,12 +103,12 @@ struct TroubledEcho {
     random: SplitMix64,
     batch: Batch,
     tuning: Option<Tuning>,
-    /// No read before this time.
+    /// Earliest time of the next read.
     next_read: Time,
     /// The time of the next read, once it is known: sleeping ends a little later than planned.
     read_at: Option<Time>,
     last_input: Option<Time>,
-    /// When the reply may leave, and how many of its bytes have left. `None`: no reply is due.
+    /// Time when the reply may leave, and number of its bytes that have left. `None`: no reply is due.
     reply: Option<(Time, usize)>,
     is_finished: bool,
 }
@@ -138,7 +138,7 @@ impl TroubledEcho {
         self.batch.messages().next().unwrap_or_default()
     }
 
-    /// When the reply to input that was read at `now` leaves.
+    /// Time when the reply to input that was read at `now` leaves.
     fn reply_time(&mut self, now: Time) -> Time {
         let mut due = now + self.faults.delay;
         if let Some((idle, delay)) = self.faults.after_idle
@@ -269,12 +269,12 @@ impl TroubledServer {
         self.server.endpoints()
     }
 
-    /// Why lines have failed, each once.
+    /// Errors of lines that have failed, each once.
     pub fn line_errors(&self) -> impl Iterator<Item = LabError> {
         self.lines.errors()
     }
 
-    /// True if at least one endpoint or line works.
+    /// Whether at least one endpoint or line works.
     pub fn is_reachable(&self) -> bool {
         !self.endpoints().is_empty() || self.lines.is_serving()
     }

@@ -73,15 +73,15 @@ impl FrameOverride {
 /// Options of the lab UARTs.
 #[derive(Debug, Clone)]
 pub struct UartOptions {
-    /// What each port is connected to.
+    /// Wiring of each port.
     pub wiring: PortWiring,
-    /// At least one.
+    /// Number of ports, at least one.
     pub ports: usize,
     /// A symbolic link to the first terminal. The others have consecutive numbers at the end.
     pub link: Option<PathBuf>,
-    /// How long characters are on the line.
+    /// Time for which characters are on the line.
     pub timing: CharacterTiming,
-    /// When received characters reach the program.
+    /// Times at which received characters reach the program.
     pub delivery: DeliveryMode,
     /// Faults on the line.
     pub noise: LineNoise,
@@ -153,7 +153,7 @@ impl LabUarts {
         self.terminals.clone()
     }
 
-    /// Their symbolic links in the same order, if requested.
+    /// Symbolic links to the terminals in the same order, if requested.
     pub fn links(&self) -> impl Iterator<Item = &Path> {
         self.links.iter().map(|link| link.path.as_path())
     }
@@ -225,7 +225,7 @@ impl Drop for Symlink {
     }
 }
 
-/// The same path with its last number increased.
+/// Path with its last number increased.
 fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     if offset == 0 {
         return Ok(path.to_owned());

@@ -17,7 +17,7 @@ use linkgauge_system::{EventFlags, EventQueue, Events};
 
 /// Maximum wait of a new client for one that is about to disconnect.
 const MAX_DISCONNECT_WAIT: Duration = Duration::from_millis(500);
-/// How often to check for the disconnection.
+/// Interval between checks for the disconnection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Maximum events of one wait.

@@ -15,10 +15,10 @@ use linkgauge_engine::transport::rfc2217;
 /// A client or driver without progress for this time is considered stuck.
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often to check whether a slow or suspended client accepts data again.
+/// Interval between checks whether a slow or suspended client accepts data again.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Why the session of a client ended, as the log reports it.
+/// Reason for the end of a client's session, as the log reports it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionEnd {
     #[error("the port closed")]
@@ -33,12 +33,12 @@ pub(crate) enum SessionEnd {
     Link(#[from] Fault),
 }
 
-/// How the bytes of the line reach a client.
+/// Encoding of the line's bytes for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientEncoding {
-    /// As they are.
+    /// Bytes without a change.
     Raw,
-    /// With the escapes of Telnet.
+    /// Bytes with the escapes of Telnet.
     Telnet,
 }
 

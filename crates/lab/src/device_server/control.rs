@@ -15,7 +15,7 @@ use linkgauge_engine::transport::rfc2217::PortServer;
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::TOOL;
 
-/// How often to check whether a line has sent all its data.
+/// Interval between checks whether a line has sent all its data.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One session.
@@ -23,7 +23,7 @@ pub(crate) struct ControlSession {
     server: PortServer,
     data: Vec<u8>,
     replies: Vec<u8>,
-    /// When to check the port's inputs and errors again.
+    /// Time of the next check of the port's inputs and errors.
     next_report: Time,
 }
 
@@ -134,7 +134,7 @@ impl DrainingPort<'_> {
     }
 }
 
-/// Why port control cannot be offered on a link.
+/// Reason why port control cannot be offered on a link.
 pub(crate) fn no_control_fault() -> Fault {
     Fault::Unsupported("this port cannot be controlled from here: offer it raw".to_owned())
 }

@@ -1,6 +1,6 @@
-//! From the line to the clients: receive, pack, send. One party per port, with or without a client.
+//! Moves data from the line to the clients: receives, packs, sends. One party per port, with or without a client.
 //!
-//! It does not read while a client is slow, so that flow control acts on the line.
+//! The party does not read while a client is slow, so that flow control acts on the line.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -14,14 +14,14 @@ use linkgauge_engine::link::party::{Party, Step};
 use linkgauge_engine::link::{Batch, Fault, Link};
 use linkgauge_model::clock::Time;
 
-/// How often to ask the driver for lost characters, and how long the port may take to notice that it has to stop.
+/// Interval at which to ask the driver for lost characters, and maximum time until the port notices that it has to stop.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A line is idle after this many character times without one, and at least this time: drivers deliver once a millisecond.
 const IDLE_CHARACTERS: f64 = 1.2;
 const MIN_IDLE_TIME: Duration = Duration::from_millis(1);
 
-/// What the party does next.
+/// Next action of the party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineState {
     /// Receives until then.
@@ -39,7 +39,7 @@ enum LineState {
 /// The party on the line of a port.
 pub(crate) struct FromLine {
     port: Arc<ServedPort>,
-    /// Another handle of the line, for its counters.
+    /// Second handle of the line, for its counters.
     line: Box<dyn Link>,
     state: LineState,
     batch: Batch,
@@ -56,7 +56,7 @@ pub(crate) struct FromLine {
 }
 
 impl FromLine {
-    /// For the line of a port; `line` is a handle of its own.
+    /// Creates the party of a port's line; `line` is a separate handle.
     pub fn new(port: Arc<ServedPort>, line: Box<dyn Link>) -> FromLine {
         let character = port.line_feed().line_time(1);
         let packer = Packer::new(&port.packing_rules(character));

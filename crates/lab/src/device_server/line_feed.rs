@@ -1,4 +1,4 @@
-//! When the next block can go to the line of a port in a slow box. Given the time; does not wait.
+//! Decides when the next block can go to the line of a port in a slow box. Is given the time; does not wait.
 
 use std::time::Duration;
 

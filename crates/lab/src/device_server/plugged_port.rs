@@ -1,7 +1,7 @@
 //! A port of a slow box with its line and a loopback plug, as one party: the whole device on the virtual clock.
 //!
-//! It uses the processor and the line feed of the real device server, so both have the same times. Instead of threads and a
-//! pseudo-terminal it has the characters on the line.
+//! The party uses the processor and the line feed of the real device server, so both have the same times. Instead of threads
+//! and a pseudo-terminal it has the characters on the line.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct PluggedPort {
     received: Batch,
     /// Bytes from the client, and when they move to the line.
     to_line: Option<(Time, Vec<u8>)>,
-    /// On the line or back from it, in order.
+    /// Runs of characters on the line or back from it, in order.
     runs: VecDeque<LineRun>,
     characters: VecDeque<u8>,
     /// Transfers from the line, with their time and size.

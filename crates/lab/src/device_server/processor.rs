@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use linkgauge_model::clock::Time;
 
-/// What transfers cost in a slow box. The default is nothing.
+/// Costs of transfers in a slow box. The default is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TransferCosts {
     /// Bytes move only at multiples of this interval. Zero: at any time.
@@ -27,7 +27,7 @@ pub struct TransferCosts {
     pub block_bytes: usize,
     /// The line rests for this time after each full block to it.
     pub drain_pause: Duration,
-    /// Does so from this rate on, in bits per second.
+    /// Lowest rate at which the line rests, in bits per second.
     pub drain_from_bps: f64,
 }
 
@@ -44,7 +44,7 @@ pub struct Transfer {
 #[derive(Debug)]
 pub struct SharedProcessor {
     costs: TransferCosts,
-    /// With the time of the installed ports.
+    /// Poll interval, with the time of the installed ports.
     poll_interval: Duration,
     sessions: AtomicUsize,
     origin: Time,
@@ -64,7 +64,7 @@ impl SharedProcessor {
         }
     }
 
-    /// What transfers cost.
+    /// Costs of transfers.
     pub fn costs(&self) -> &TransferCosts {
         &self.costs
     }

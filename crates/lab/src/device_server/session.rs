@@ -1,4 +1,5 @@
-//! From a client to the line: receive, write whole. One party for each client of a port that clients do not control.
+//! Moves data from a client to the line: receives, and writes all of it. One party for each client of a port that clients do
+//! not control.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,14 +14,14 @@ use linkgauge_engine::link::party::{Party, Step};
 use linkgauge_engine::link::{Batch, Fault, Link};
 use linkgauge_model::clock::Time;
 
-/// How long a session may take to notice that it has to end.
+/// Maximum time until a session notices that it has to end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A full line is tried again after the time of this number of characters; its driver holds far more.
 const RETRY_CHARACTERS: usize = 256;
 const RETRY_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
-/// What the party does next.
+/// Next action of the party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionState {
     /// Receives until then.
@@ -48,7 +49,7 @@ pub(crate) struct Session {
     block_bytes: usize,
     retry_interval: Duration,
     stuck_since: Option<Time>,
-    /// Why it has ended.
+    /// Reason for the end of the session.
     end: Option<SessionEnd>,
 }
 

@@ -1,4 +1,5 @@
-//! From a client that controls its port to the line: receive, write whole. One thread for each, which is also its life.
+//! Moves data from a client that controls its port to the line: receives, and writes all of it. Each client has one thread, which
+//! lives as long as the session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

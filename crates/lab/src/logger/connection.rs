@@ -65,7 +65,7 @@ pub(crate) struct LoggerConnection {
     last_received: Option<Time>,
     /// Consecutive sync bytes.
     sync_bytes: usize,
-    /// When to greet a client that woke the logger without a request.
+    /// Time to greet a client that woke the logger without a request.
     greeting_due: Option<Time>,
     is_closed: bool,
 }

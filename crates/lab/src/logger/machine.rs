@@ -1,6 +1,6 @@
 //! The processing of packets in a logger, as a state machine that is given the time.
 //!
-//! It holds the state that all connections share. `connection.rs` has the state of one connection.
+//! The machine holds the state that all connections share. `connection.rs` has the state of one connection.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -60,7 +60,7 @@ const MAX_RECORD_BYTES: usize = 512;
 const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(30);
 const WAIT_RENEWAL_MARGIN: Duration = Duration::from_secs(1);
 
-/// The same command within this time is a repetition: clients try four times, 5 s apart.
+/// Time within which the same command is a repetition: clients try four times, 5 s apart.
 const REPETITION_WINDOW: Duration = Duration::from_secs(30);
 /// Number of commands stored to detect repetitions.
 const MAX_REMEMBERED_COMMANDS: usize = 64;

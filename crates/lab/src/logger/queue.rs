@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use linkgauge_model::clock::Time;
 
-/// When a request is processed.
+/// Processing time of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueSlot {
-    /// Other requests are processed first.
+    /// Whether other requests are processed first.
     pub(crate) is_queued: bool,
     pub(crate) done_at: Time,
 }

@@ -38,7 +38,7 @@ struct LoggerFixture {
 }
 
 impl LoggerFixture {
-    /// With one file and one table.
+    /// Starts a logger with one file and one table.
     pub fn new(device: LoggerConfig) -> LoggerFixture {
         let dialer = Registry::standard().dialer(Clock::new_virtual());
         let device = LoggerConfig {

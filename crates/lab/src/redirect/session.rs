@@ -15,7 +15,7 @@ const MAX_CHUNK_BYTES: usize = 16 * 1024;
 pub(crate) struct RedirectSession<'a> {
     state: &'a RedirectorState,
     ended: AtomicBool,
-    /// Why the session ended. The first reason counts.
+    /// Reason for the end of the session. The first reason counts.
     end_reason: Mutex<Option<Fault>>,
     /// Incremented when a program discards unread data.
     purge_count: AtomicU64,

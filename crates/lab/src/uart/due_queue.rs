@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::wire::NextDelivery;
 use linkgauge_model::clock::Time;
 
-/// Nothing is due.
+/// Delivery of an end of which nothing is due.
 pub(crate) const NOTHING_DUE: NextDelivery = NextDelivery { at: Time::NEVER, ends_run: false };
 
 /// The due times of all ends.
@@ -18,7 +18,7 @@ pub(crate) struct DueQueue {
 }
 
 impl DueQueue {
-    /// For this number of ends, of which nothing is due.
+    /// Creates the queue for this number of ends, of which nothing is due.
     pub fn new(ends: usize) -> DueQueue {
         DueQueue {
             due: vec![NOTHING_DUE; ends],

@@ -1,4 +1,4 @@
-//! How long before an instant to wake: timers are late, and that delay shows in the times of single characters.
+//! Time before an instant at which to wake: timers are late, and that delay shows in the times of single characters.
 //!
 //! `engine` does the waiting. Waking early and busy-polling the rest is exact to a microsecond but occupies a CPU.
 //! Busy-polling is therefore limited to a share of the time; beyond that, timers have to do.
@@ -32,7 +32,7 @@ impl EarlyWake {
         EarlyWake { lead: INITIAL_LEAD, budget: MAX_BUSY_POLL_BUDGET, updated_at: now }
     }
 
-    /// How long before an instant to wake; zero if the budget is used up.
+    /// Time before an instant at which to wake; zero if the budget is used up.
     pub(crate) fn lead_time(&mut self, now: Time) -> Duration {
         self.budget =
             (self.budget + now.since(self.updated_at).mul_f64(MAX_BUSY_POLL_SHARE)).min(MAX_BUSY_POLL_BUDGET);

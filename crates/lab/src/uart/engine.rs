@@ -90,7 +90,7 @@ pub(crate) struct LineEnd {
     is_readable: bool,
     /// The data includes a packet-mode notice, which does not wait for room.
     has_notice: bool,
-    /// When to retry a terminal that was full.
+    /// Time to retry a terminal that was full.
     retry_at: Time,
     counters: UartCounters,
 }
@@ -431,7 +431,7 @@ impl UartEngine {
         Ok(())
     }
 
-    /// True if the sender to an end stops in time: with hardware flow control, or in lossless mode.
+    /// Whether the sender to an end stops in time: with hardware flow control, or in lossless mode.
     fn can_hold_sender(&self, index: usize) -> bool {
         let end = &self.ends[index];
         let both = [end, &self.ends[end.peer_index]].map(|end| end.settings.flow_control);

@@ -12,7 +12,7 @@ pub struct LineNoise {
     pub bit_error_probability: f64,
     /// Breaks per second of line time.
     pub breaks_per_second: f64,
-    /// The same seed causes the same faults.
+    /// Seed of the faults: the same seed causes the same faults.
     pub seed: u64,
 }
 
@@ -130,7 +130,7 @@ impl NoiseSource {
     }
 }
 
-/// True if a receiver understands a sender. An additional stop bit is idle time, and a missing second one is not
+/// Whether a receiver understands a sender. An additional stop bit is idle time, and a missing second one is not
 /// noticed.
 fn settings_agree(sent: &SerialSettings, receiver: &SerialSettings) -> bool {
     let (slow, fast) = (sent.baud.min(receiver.baud), sent.baud.max(receiver.baud));

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 /// Capacity; further characters are lost. The size of a Linux terminal's input buffer.
 const MAX_WAITING_CHARACTERS: usize = 4096;
 
-/// At this level flow control stops the sender. Characters in flight still fit.
+/// Level at which flow control stops the sender. Characters in flight still fit.
 const STOP_THRESHOLD_CHARACTERS: usize = 1024;
 
-/// At this level the sender may resume.
+/// Level at which the sender may resume.
 const RESUME_THRESHOLD_CHARACTERS: usize = 256;
 
-/// How a sender was stopped.
+/// Way in which a sender was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopMethod {
     /// RTS is down, which holds the sender's line.
@@ -63,12 +63,12 @@ impl ReceiveQueue {
         self.characters.is_empty()
     }
 
-    /// True if the sender should stop and was not stopped yet.
+    /// Whether the sender should stop and was not stopped yet.
     pub(crate) fn should_stop_sender(&self) -> bool {
         self.stop_method.is_none() && self.characters.len() >= STOP_THRESHOLD_CHARACTERS
     }
 
-    /// How the sender was stopped, if it may resume now.
+    /// Way in which the sender was stopped, if it may resume now.
     pub(crate) fn take_resumable(&mut self) -> Option<StopMethod> {
         self.stop_method.take_if(|_| self.characters.len() <= RESUME_THRESHOLD_CHARACTERS)
     }

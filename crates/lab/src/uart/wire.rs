@@ -12,28 +12,28 @@ use std::time::Duration;
 use linkgauge_engine::link::serial_line::SerialSettings;
 use linkgauge_model::clock::Time;
 
-/// How long characters are on the line.
+/// Time for which characters are on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CharacterTiming {
-    /// As long as the rate and the frame say.
+    /// Time by the rate and the frame.
     LineRate,
     /// Bytes arrive immediately, and no sender causes an overrun.
     Immediate,
 }
 
-/// When the receiving side delivers received characters.
+/// Times at which the receiving side delivers received characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryMode {
-    /// At the end of a run of characters, and during a run at this interval (zero: each character separately).
+    /// Delivery at the end of a run of characters, and during a run at this interval (zero: each character separately).
     Batch(Duration),
-    /// Like a 16550: after `trigger` characters, or after `idle_characters` character times of silence.
+    /// Delivery of a 16550: after `trigger` characters, or after `idle_characters` character times of silence.
     Fifo {
         /// Characters that cause an interrupt.
         trigger: u32,
         /// Character times of silence that cause one.
         idle_characters: u32,
     },
-    /// Like a USB adapter: after 62 characters, or when the timer expires, which restarts with each packet.
+    /// Delivery of a USB adapter: after 62 characters, or when the timer expires, which restarts with each packet.
     Timer(Duration),
 }
 
@@ -43,7 +43,7 @@ pub(crate) const USB_PACKET_CHARACTERS: u64 = 62;
 /// Default interval between deliveries during a run.
 pub const DEFAULT_BATCH_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The same for this number of ports: with many of them the system calls of more deliveries would take all CPU time.
+/// Default interval for this number of ports: with many ports the system calls of more deliveries would take all CPU time.
 pub fn default_batch_interval(ports: u32) -> Duration {
     DEFAULT_BATCH_INTERVAL * ports.div_ceil(100).max(1)
 }
@@ -59,11 +59,11 @@ const MIN_QUEUE_TIME: Duration = Duration::from_millis(40);
 pub struct NextDelivery {
     /// The time of the delivery.
     pub at: Time,
-    /// Nothing follows, so a program may be waiting for this delivery.
+    /// Whether nothing follows, so that a program may be waiting for this delivery.
     pub(crate) ends_run: bool,
 }
 
-/// Consecutive characters on the line, without a gap and at one rate.
+/// Consecutive characters on the line, without a pause and at one rate.
 #[derive(Debug, Clone)]
 struct CharacterRun {
     settings: SerialSettings,
@@ -72,7 +72,7 @@ struct CharacterRun {
     length: u64,
     /// Characters already delivered.
     delivered: u64,
-    /// Sent even while the line is held.
+    /// Whether the run is sent even while the line is held.
     is_priority: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Wire {
     runs: VecDeque<CharacterRun>,
     /// Characters of all runs that are not delivered yet.
     characters: VecDeque<u8>,
-    /// When the line became idle.
+    /// Time when the line became idle.
     free_at: Time,
     is_held: bool,
     /// Time of the last delivery.
@@ -114,7 +114,7 @@ impl Wire {
         self.timing == CharacterTiming::LineRate
     }
 
-    /// How many characters the line accepts now.
+    /// Number of characters that the line accepts now.
     pub fn free_characters(&self, settings: &SerialSettings) -> usize {
         let fast = characters_within(settings, MIN_QUEUE_TIME).min(1 << 20) as usize;
         MIN_QUEUE_CHARACTERS.max(fast).saturating_sub(self.characters.len())
@@ -224,7 +224,7 @@ impl Wire {
         Some(due.at)
     }
 
-    /// When a 16550 with this trigger raises its interrupt: by fill level or by idle time.
+    /// Time when a 16550 with this trigger raises its interrupt: by fill level or by idle time.
     fn fifo_due(&self, trigger: u64, idle: u64) -> Option<Time> {
         let mut held = 0;
         let mut over: Option<Time> = None;
@@ -329,7 +329,7 @@ impl Wire {
     }
 }
 
-/// How many whole characters fit into a time: the inverse of [`SerialSettings::transmission_time`].
+/// Number of whole characters that fit into a time: the inverse of [`SerialSettings::transmission_time`].
 fn characters_within(settings: &SerialSettings, time: Duration) -> u64 {
     let halves = time.as_nanos() * 2 * u128::from(settings.baud.max(1));
     u64::try_from(halves / (u128::from(settings.half_bits()) * 1_000_000_000)).unwrap_or(u64::MAX)
