@@ -86,7 +86,7 @@ impl DeviceServerOptions {
 /// The treatment of a client in excess of the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BusyPolicy {
-    /// Accepted and closed.
+    /// The connection of the client is accepted and closed.
     #[default]
     Refuse,
     /// The oldest client is disconnected.

@@ -10,13 +10,13 @@ use linkgauge_model::clock::Time;
 /// The rules of a port. The first rule that applies ends a packet; so does a full buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackingRules {
-    /// Send after this time of silence on the line. Zero: off.
+    /// Silence on the line after which data is sent. Zero: off.
     pub inter_character_timeout: Duration,
-    /// Send this long after the first byte. Zero: off.
+    /// Time after the first byte at which data is sent. Zero: off.
     pub force_transmit_after: Duration,
-    /// Send after this many bytes, at most `buffer_bytes`. Zero: off.
+    /// Number of bytes after which data is sent, at most `buffer_bytes`. Zero: off.
     pub packet_bytes: usize,
-    /// Send after this sequence of one or two bytes. Empty: off.
+    /// Sequence of one or two bytes after which data is sent. Empty: off.
     pub delimiter: Vec<u8>,
     /// The treatment of the delimiter.
     pub delimiter_process: DelimiterProcess,

@@ -37,14 +37,14 @@ pub struct RedirectorOptions {
     pub link: Option<PathBuf>,
     /// Timeout for opening a connection.
     pub timeout: Duration,
-    /// Retry the first connection as well, not only a lost one.
+    /// Whether the first connection is retried as well, not only a lost one.
     pub retry: bool,
     /// Ends after this time without a connection. `None`: never.
     pub give_up_after: Option<Duration>,
 }
 
 impl RedirectorOptions {
-    /// No symbolic link, one second to connect, and the first connection has to succeed.
+    /// Creates options with no symbolic link and one second to connect; the first connection has to succeed.
     pub fn new(remote: Endpoint) -> RedirectorOptions {
         RedirectorOptions {
             remote,

@@ -28,7 +28,7 @@ pub struct VmOptions {
     pub modules: Vec<String>,
     /// Programs of this host, from PATH or by path. In the guest they have only their names.
     pub tools: Vec<String>,
-    /// Available in the guest under the name of this program.
+    /// Path of a program that the guest has under the name of this program.
     pub program: PathBuf,
     /// The guest is stopped after this time of the host.
     pub time_limit: Duration,

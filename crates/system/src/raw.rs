@@ -12,7 +12,7 @@ use socket2::SockAddr;
 /// Whether a system call may wait until the socket is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocking {
-    /// Up to the timeout of the socket.
+    /// The call may wait up to the timeout of the socket.
     Allowed,
     /// The call returns at once.
     Never,

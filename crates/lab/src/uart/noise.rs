@@ -19,15 +19,15 @@ pub struct LineNoise {
 /// Defects, in characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineDefects {
-    /// Arrived with changed bits.
+    /// Characters that arrived with changed bits.
     pub changed: u64,
-    /// Arrived with a parity error.
+    /// Characters that arrived with a parity error.
     pub parity: u64,
-    /// Arrived without a stop bit, or at the wrong rate.
+    /// Characters that arrived without a stop bit, or at the wrong rate.
     pub framing: u64,
-    /// Lost because the start bit was missed.
+    /// Characters lost because the start bit was missed.
     pub lost: u64,
-    /// Arrived as a break.
+    /// Characters that arrived as a break.
     pub breaks: u64,
 }
 

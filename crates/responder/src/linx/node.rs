@@ -8,7 +8,7 @@ use super::frame::{
 use super::outbox::{OutgoingContent, OutgoingMessages};
 use crate::field;
 
-/// Three ticks are `conn_tmo`, 1000 ms by default in real nodes.
+/// Duration of a tick in nanoseconds: three ticks are `conn_tmo`, 1000 ms by default in real nodes.
 const TICK_NS: u64 = 333_333_000;
 /// Interval at which unacknowledged frames are sent again.
 const RETRANSMIT_NS: u64 = 100_000_000;

@@ -42,7 +42,7 @@ pub fn vsock_buffer(_: impl AsHandle) -> Option<u64> {
 
 /// Any machine.
 pub const VSOCK_ANY_CID: u32 = u32::MAX;
-/// This machine.
+/// CID of this machine.
 pub const VSOCK_LOCAL_CID: u32 = 1;
 /// The host of a guest.
 pub const VSOCK_HOST_CID: u32 = 2;

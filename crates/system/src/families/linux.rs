@@ -60,7 +60,7 @@ pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
 
 /// Any machine.
 pub const VSOCK_ANY_CID: u32 = libc::VMADDR_CID_ANY;
-/// This machine.
+/// CID of this machine.
 pub const VSOCK_LOCAL_CID: u32 = libc::VMADDR_CID_LOCAL;
 /// The host of a guest.
 pub const VSOCK_HOST_CID: u32 = libc::VMADDR_CID_HOST;
@@ -313,7 +313,7 @@ pub fn l2cap_mtus(fd: impl AsFd) -> Option<(u16, u16)> {
     Some((options.outgoing_mtu, options.incoming_mtu))
 }
 
-/// Must be called before the socket connects or listens.
+/// Sets the L2CAP options. Must be called before the socket connects or listens.
 pub fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
     let options: L2capOptions =
         get_option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;

@@ -108,7 +108,7 @@ enum StreamSendStage {
     /// Bytes of the first write sent.
     Opening(usize),
     Payload,
-    /// Until the receiver has closed the connection.
+    /// Waits until the receiver has closed the connection.
     AwaitingClose(Time),
     /// The receiver has not closed the connection: it has not read everything.
     NotClosed,

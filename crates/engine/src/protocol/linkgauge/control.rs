@@ -1,4 +1,4 @@
-//! The control connection of a client: requests with replies, and what the server reports unasked.
+//! The control connection of a client: requests with replies, and the server's reports without a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +153,7 @@ impl Unasked {
         }
     }
 
-    /// Keeps what a message says.
+    /// Stores the content of a message.
     fn keep(&mut self, reply: SessionReply, now: Time) {
         match reply {
             SessionReply::Alive(bytes) => self.moved = Some((now, bytes)),
@@ -370,7 +370,7 @@ impl ControlConnection {
         self.unasked.moved
     }
 
-    /// The report that the server sent unasked, if it has arrived.
+    /// The report that the server sent without a request, if it has arrived.
     pub(super) fn take_report(&mut self) -> Option<ServerReport> {
         self.read_unasked();
         self.unasked.report.take()

@@ -137,7 +137,7 @@ struct LinkgaugeConnection {
     now: Time,
     frame_codec: FrameCodec,
     refusal_reason: Option<String>,
-    /// Set while the rest of a long request is awaited.
+    /// Long request, set while its rest is awaited.
     long_request: Option<LongRequest>,
     /// The shared thread of the connection, if it has no other.
     thread: Option<Waker>,
@@ -145,7 +145,7 @@ struct LinkgaugeConnection {
 }
 
 enum LinkgaugeConnectionState {
-    /// Has not been identified yet.
+    /// Connection that has not been identified yet.
     Unidentified,
     /// The control connection of a client; `None` until it has opened a session.
     Control {

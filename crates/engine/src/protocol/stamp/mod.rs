@@ -199,7 +199,7 @@ struct LastReply(AtomicU64);
 
 impl LastReply {
     const PRESENT_FLAG: u64 = 1 << 32;
-    /// Had valid times.
+    /// Flag: the reply had valid times.
     const TIMES_FLAG: u64 = 1 << 33;
 
     fn record(&self, reply: &ReflectorPacket) {

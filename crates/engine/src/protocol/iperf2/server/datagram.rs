@@ -30,7 +30,7 @@ pub(super) struct DatagramConnection {
     caps: Caps,
     batch: Batch,
     wall_clock: WallClock,
-    /// Set with the first datagram.
+    /// Format, set with the first datagram.
     format: Option<DatagramFormat>,
     settings: Option<Settings>,
     counter: DatagramCounter,

@@ -16,7 +16,7 @@ pub(crate) struct MessageLinkState {
     pub(crate) must_repeat_reply: bool,
     /// Receive buffer of a flow that itself receives nothing.
     pub(crate) batch: Batch,
-    /// Set for a flow that sends on a link without connections.
+    /// Liveness of the receiver, set for a flow that sends on a link without connections.
     liveness: Option<ReceiverLiveness>,
 }
 
@@ -103,7 +103,7 @@ const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// State of a receiver.
 enum Liveness {
     Alive,
-    /// Listen before the next send: the receiver is not known yet, or a check is due and must not block.
+    /// The flow listens before the next send: the receiver is not known yet, or a check is due and must not block.
     MustListen(Time),
     Gone,
 }

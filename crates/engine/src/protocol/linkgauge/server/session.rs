@@ -255,7 +255,7 @@ pub(crate) struct ServerSession {
     stage: AtomicU8,
     /// Time of the client's last message on a link without connections.
     pub(crate) last_heard_ns: AtomicU64,
-    /// Set when the measurement begins, if the client asked for evidence.
+    /// Counters of the host, set when the measurement begins, if the client asked for evidence.
     host_start: OnceLock<HostStart>,
     /// Time of the next reading of the connections' counters, in nanoseconds.
     next_reading_ns: AtomicU64,
@@ -263,7 +263,7 @@ pub(crate) struct ServerSession {
     pub(crate) load: OpenLoad,
 }
 
-/// Time between looks at the flows of a load, whose end is reported unasked.
+/// Time between checks of the flows of a load, whose end is reported without a request.
 const REPORT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time between readings of the connections.
@@ -460,13 +460,13 @@ impl ServerSession {
         if is_awaited { now + REPORT_CHECK_INTERVAL } else { Time::NEVER }
     }
 
-    /// Whether the report is to be sent unasked; only the first call returns true.
+    /// Whether the report is to be sent without a request; only the first call returns true.
     pub(crate) fn take_unasked_report(&self) -> bool {
         let has_ended = self.has_load() && self.open_loads.load(Relaxed) == 0;
         self.has_started.load(Relaxed) && has_ended && !self.has_reported.swap(true, Relaxed)
     }
 
-    /// The report is a reply, so it is not sent unasked.
+    /// Notes that the report is a reply, so it is not sent without a request.
     pub(crate) fn set_reported(&self) {
         self.has_reported.store(true, Relaxed);
     }
