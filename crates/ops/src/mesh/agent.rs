@@ -34,13 +34,13 @@ pub use address::{AddressRange, InvalidAddressRange};
 /// Timeout of a test for its connections, and for each reply. A busy host needs more than a second to accept a connection.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Measurements that run at a time, at most. One more order is refused, so orders cost no more threads than that.
+/// Maximum number of measurements at a time. One more order is refused, so orders cost no more threads than that.
 const MAX_AT_ONCE: usize = 256;
 
-/// More of a load than its rate by the time, for a sender that ends its time late.
+/// Largest payload of a load, as a multiple of its rate times its time: a sender may end late.
 const LOAD_MARGIN: f64 = 1.1;
 
-/// What no order can exceed, and all orders together cannot.
+/// Limits that no single order, and no set of orders together, can exceed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentLimits {
     /// Longest measurement.
@@ -113,16 +113,16 @@ pub fn run_agent(
     })
 }
 
-/// Why an order is not carried out, for people.
+/// Reason why an order is not carried out, for people.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentRefusal {
-    /// No agent could do it.
+    /// Order that no agent could carry out.
     #[error("{0}")]
     Invalid(String),
-    /// The limits of this agent forbid it.
+    /// Order that the limits of this agent forbid.
     #[error("{0}")]
     Limited(String),
-    /// Other measurements run.
+    /// Order that is refused because other measurements run.
     #[error("{0}")]
     Busy(String),
 }
@@ -153,7 +153,7 @@ pub struct Tester {
     running: AtomicUsize,
     throughput_running: AtomicUsize,
     budget: AgentBudget,
-    /// All clients of all its servers share it.
+    /// Limit on the rate of all clients of all its servers together, which share it.
     served_rate: Option<Arc<RateLimiter>>,
     /// The throughput tests that its server has served.
     load_log: LoadLog,
@@ -176,7 +176,7 @@ impl Drop for TestGuard<'_> {
 }
 
 impl Agent {
-    /// A closed output means that the coordinator has gone.
+    /// Sends an answer. A closed output means that the coordinator has gone.
     fn answer(&self, answer: &Answer) {
         let line = to_line(answer);
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
@@ -295,7 +295,7 @@ impl Tester {
         Ok(run)
     }
 
-    /// An order names a host and a port, nothing else.
+    /// Checks the endpoint of an order, which names a host and a port, nothing else.
     fn checked_endpoint(&self, url: &str) -> Result<Endpoint, AgentRefusal> {
         let endpoint: Endpoint = url.parse().map_err(AgentRefusal::invalid)?;
         let (host, port) = endpoint.host_port().map_err(AgentRefusal::invalid)?;
@@ -321,7 +321,7 @@ impl Tester {
         url_of(endpoint.scheme(), &allowed.to_string(), port).map_err(AgentRefusal::invalid)
     }
 
-    /// What a test takes of the budget, if it makes sense and no limit of a single test forbids it.
+    /// Share of the budget that a test takes, if it makes sense and no limit of a single test forbids it.
     fn check_test(&self, test: TestOrder) -> Result<BudgetRequest, AgentRefusal> {
         let time = Duration::from_millis(test.time_ms());
         if time.is_zero() || time > self.limits.time {
@@ -397,7 +397,7 @@ fn case_of(test: TestOrder, share: &BudgetShare) -> CaseSpec {
     }
 }
 
-/// Payload that a test has moved. What did not arrive was sent nevertheless.
+/// Payload that a test has moved, in bytes. Payload that did not arrive was sent nevertheless.
 fn moved_bytes(case: &CaseResult, test: TestOrder) -> u64 {
     let figures = &case.figures;
     let sent = figures.counts.sent.saturating_mul(u64::from(case.message_bytes));

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that agents get to end by themselves.
 const END_TIME: Duration = Duration::from_secs(3);
 
-/// What a thread of an agent reports.
+/// Event that a thread of an agent reports.
 enum AgentEvent {
     Answered(Box<Answer>),
     Ended(String),
@@ -47,7 +47,7 @@ pub struct Agents {
 
 struct AgentProcess {
     child: Child,
-    /// Closed: the agent ends.
+    /// Orders to the agent; if closed, the agent ends.
     orders: Option<Sender<Vec<u8>>>,
 }
 
@@ -150,7 +150,7 @@ impl Agents {
         }
     }
 
-    /// A writer that has ended is one whose agent has ended, which is reported elsewhere.
+    /// Sends an order. A writer that has ended is one whose agent has ended, which is reported elsewhere.
     fn send(&self, host: usize, order: &Order) {
         if let Some(orders) = self.agents[host].as_ref().and_then(|agent| agent.orders.as_ref()) {
             let _ = orders.send(to_line(order));
@@ -159,7 +159,7 @@ impl Agents {
 }
 
 impl Drop for Agents {
-    /// Agents end when their input ends. Those that do not are killed.
+    /// Ends the agents by closing their inputs. Agents that do not end are killed.
     fn drop(&mut self) {
         let mut left: Vec<AgentProcess> = self.agents.drain(..).flatten().collect();
         left.iter_mut().for_each(|agent| agent.orders = None);

@@ -1,11 +1,11 @@
-//! Which host, uplink or pair explains that some pairs of a mesh are worse than the others.
+//! Search for the host, uplink or pair that explains why some pairs of a mesh are worse than the others.
 //!
 //! The model is additive: the value of a pair is that of its groups, plus the effects of its hosts, of the uplinks between
 //! its groups, and of the pair. Values of rates are logarithms, so that an effect is a factor. All centres are medians, so
 //! that a few bad pairs do not move what is normal. Effects are found one after the other: of all hosts, uplinks and pairs
 //! whose pairs are consistently worse than chance explains, the one that explains most is named, and its effect is removed.
 //!
-//! What differs by chance is judged by the values without the candidate: the pairs of one host among four are half of all
+//! Differences by chance are judged by the values without the candidate: the pairs of one host among four are half of all
 //! pairs, and no median survives that.
 //!
 //! A host is compared with the other hosts and an uplink with the other uplinks: where all differ, none is to blame.
@@ -26,24 +26,24 @@ pub(crate) struct PairValue {
     pub(crate) value: f64,
 }
 
-/// What is compared, and how far values differ without a cause.
+/// Scale of the compared values, and how far they differ without a cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
-    /// Two normal pairs differ by this share of the typical value, at least.
+    /// Least difference of two normal pairs, as a share of the typical value.
     pub(crate) pair_floor: f64,
-    /// The same of two hosts.
+    /// Least difference of two normal hosts, as a share of the typical value.
     pub(crate) host_floor: f64,
-    /// The same of two uplinks: their lengths differ.
+    /// Least difference of two normal uplinks, whose lengths differ, as a share of the typical value.
     pub(crate) uplink_floor: f64,
-    /// Values are logarithms, so the shares are differences.
+    /// Whether values are logarithms, so that the shares are differences.
     pub(crate) is_logarithm: bool,
 }
 
 impl Scale {
-    /// Round-trip times.
+    /// Scale of round-trip times.
     pub(crate) const LATENCY: Scale =
         Scale { pair_floor: 0.05, host_floor: 0.05, uplink_floor: 0.25, is_logarithm: false };
-    /// Rates.
+    /// Scale of rates.
     pub(crate) const RATE: Scale =
         Scale { pair_floor: 0.03, host_floor: 0.04, uplink_floor: 0.06, is_logarithm: true };
 }
@@ -51,10 +51,10 @@ impl Scale {
 /// Effects that are named at most.
 const MAX_BLAMED: usize = 5;
 
-/// An effect is named if it is larger than this many standard deviations of what is normal.
+/// Number of standard deviations of what is normal that an effect must exceed to be named.
 const MIN_HOST_DEVIATIONS: f64 = 4.5;
 const MIN_UPLINK_DEVIATIONS: f64 = 4.0;
-/// There are many pairs, so chance makes larger ones.
+/// Limit for pairs in standard deviations: chance makes larger deviations, because there are many pairs.
 const MIN_PAIR_DEVIATIONS: f64 = 7.0;
 
 /// Share of the pairs of a part that must be worse by half of its effect.
@@ -100,7 +100,7 @@ struct Candidate {
     part: BlamedPart,
     residuals: Vec<f64>,
     effect: f64,
-    /// What is normal for its pairs.
+    /// Normal value of its pairs.
     centre: f64,
 }
 
@@ -110,7 +110,7 @@ impl Candidate {
         Some(Candidate { part, residuals, effect, centre: median(centres)? })
     }
 
-    /// What its effect explains of the distance to normal, summed over its pairs.
+    /// Distance to normal that its effect explains, summed over its pairs.
     fn explained(&self) -> f64 {
         self.residuals.iter().map(|value| value.abs() - (value - self.effect).abs()).sum()
     }
@@ -160,8 +160,8 @@ impl<'a> Fit<'a> {
         blocks.iter().map(|values| median(values)).collect()
     }
 
-    /// How far the values of a part lie above the median of their block. A block that consists of the part alone is compared
-    /// with the blocks of its kind: those inside a group, or those between groups.
+    /// Distances of the values of a part above the median of their block. A block that consists of the part alone is compared with
+    /// the blocks of its kind: those inside a group, or those between groups.
     fn candidate(&self, part: BlamedPart) -> Option<Candidate> {
         let members = self.members(part);
         let centres = self.centres_without(&members);
@@ -226,7 +226,7 @@ impl<'a> Fit<'a> {
         (best.effect > deviations * among.hypot(error)).then_some((best, 1.96 * error))
     }
 
-    /// With two hosts, a host cannot be separated from its pairs.
+    /// Finds the host to blame. With two hosts, a host cannot be separated from its pairs.
     fn blamed_host(&self) -> Option<(Candidate, f64)> {
         if self.groups.len() < 3 {
             return None;
@@ -243,7 +243,7 @@ impl<'a> Fit<'a> {
         found.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()))
     }
 
-    /// With two groups, the excess belongs to both uplinks alike.
+    /// Finds the uplink to blame. With two groups, the excess belongs to both uplinks alike.
     fn blamed_uplink(&self) -> Option<(Candidate, f64)> {
         let mut groups = self.groups.to_vec();
         groups.sort_unstable();
@@ -299,8 +299,8 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// How many times the floor of a host counts. Few pairs do not show how much paths differ by their nature, so that only a large
-/// effect is certain: with 3 hosts, about a factor of two.
+/// Factor of the floor of a host. Few pairs do not show how much paths differ by their nature, so that only a large effect is
+/// certain: with 3 hosts, about a factor of two.
 fn few_hosts_factor(hosts: usize) -> f64 {
     match hosts {
         ..=3 => 3.5,

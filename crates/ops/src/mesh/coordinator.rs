@@ -28,24 +28,24 @@ const MAX_REPORT_TIME: Duration = Duration::from_secs(10);
 /// Time beyond its length that a test may take: connecting, waiting for late data, sending the result.
 const MAX_TEST_OVERHEAD: Duration = Duration::from_secs(15);
 
-/// What the caller does next.
+/// Next action of the caller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CoordinatorAction {
-    /// Send an order to the agent of a host.
+    /// Sends an order to the agent of a host.
     Send {
         /// Index of the host.
         host: usize,
         /// The order.
         order: Order,
     },
-    /// End the agent of a host. Later answers of it do not count.
+    /// Ends the agent of a host. Later answers of it do not count.
     End {
         /// Index of the host.
         host: usize,
     },
 }
 
-/// How a mesh is carried out.
+/// Options of a mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshOptions {
     /// Whether tests keep clear of each other. If not, latency and throughput are measured at the same time.
@@ -56,7 +56,7 @@ pub struct MeshOptions {
     pub server_token: Option<String>,
 }
 
-/// How far a mesh is.
+/// Progress of a mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MeshProgress {
     /// Hosts that are not ready yet.
@@ -73,7 +73,7 @@ pub struct MeshProgress {
     pub remaining: Duration,
 }
 
-/// Where a host is.
+/// State of a host.
 #[derive(Debug, Clone, PartialEq)]
 enum HostState {
     /// The agent has not sent its first line.
@@ -82,7 +82,7 @@ enum HostState {
     Preparing,
     /// The server listens here.
     Up { url: String },
-    /// Takes no part any more.
+    /// Host that takes no part any more.
     Lost { why: String },
 }
 
@@ -95,7 +95,7 @@ struct Pending {
     deadline: Time,
 }
 
-/// What an order is for.
+/// Purpose of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Serve,
@@ -129,12 +129,12 @@ pub struct Coordinator {
     tools: Vec<Option<String>>,
     /// The clock of each agent when its server began to listen.
     clocks: Vec<Option<ClockReading>>,
-    /// What the server of each agent has served.
+    /// Loads that the server of each agent has served.
     logs: Vec<Option<ServerLog>>,
-    /// The agents were ordered to report that, or there is nothing to report.
+    /// Whether the agents were ordered to report that, or there is nothing to report.
     has_asked_logs: bool,
     stages: Vec<TestPhase>,
-    /// By kind and pair.
+    /// Records of the tests, by kind and pair.
     records: BTreeMap<(TestKind, usize), TestRecord>,
     pending: BTreeMap<u64, Pending>,
     next_id: u64,
@@ -223,7 +223,7 @@ impl Coordinator {
         self.actions.pop_front()
     }
 
-    /// When [`Coordinator::on_time`] is due.
+    /// Time at which [`Coordinator::on_time`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let of_orders = self.pending.values().map(|pending| pending.deadline);
         let of_start = self.hosts.contains(&HostState::Starting).then_some(self.start_deadline);
@@ -241,7 +241,7 @@ impl Coordinator {
         self.stages.iter().all(|stage| stage.dispatcher.unfinished() == 0)
     }
 
-    /// How far the mesh is.
+    /// Progress of the mesh.
     pub fn progress(&self) -> MeshProgress {
         let over = || self.records.values().filter(|record| record.is_over());
         let remaining = self.stages.iter().map(|stage| stage.dispatcher.remaining_ns());
@@ -440,7 +440,7 @@ impl Coordinator {
         }
     }
 
-    /// `interval`: from the order to its answer, if there was an order.
+    /// Ends a test. `interval` lasts from the order to its answer, if there was an order.
     fn end_test(
         &mut self,
         (kind, pair): (TestKind, usize),
@@ -552,16 +552,16 @@ impl Coordinator {
     }
 }
 
-/// What a mesh leaves behind.
+/// Results that a mesh leaves behind.
 #[derive(Debug)]
 pub struct MeshParts {
     /// The host list.
     pub list: HostList,
     /// The program of each agent.
     pub tools: Vec<Option<String>>,
-    /// Why each host was lost.
+    /// Reason for the loss of each host, if it was lost.
     pub lost: Vec<Option<String>>,
-    /// What the server of each agent has served.
+    /// Loads that the server of each agent has served.
     pub logs: Vec<Option<ServerLog>>,
     /// The tests, by kind and index of the pair.
     pub records: BTreeMap<(TestKind, usize), TestRecord>,

@@ -1,4 +1,4 @@
-//! What the tests of a mesh need: resources that only some tests may use at a time, and the least time that follows.
+//! Needs of the tests of a mesh: resources that only some tests may use at a time, and the least time that follows.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub struct Demand {
     capacities: Vec<u32>,
     /// Sets of resources of one kind. The bound of [`Demand::lower_bound`] uses them.
     classes: Vec<Vec<u32>>,
-    /// Where the resources of each test end in `used`.
+    /// End of the resources of each test in `used`.
     ends: Vec<usize>,
     used: Vec<u32>,
     durations_ns: Vec<u64>,

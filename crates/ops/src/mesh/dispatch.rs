@@ -1,4 +1,4 @@
-//! Which tests of a plan may begin now, while real tests take longer or shorter than planned, and hosts vanish.
+//! Decides which tests of a plan may begin now, while real tests take longer or shorter than planned, and hosts vanish.
 //!
 //! Each resource serves its tests in the order of the plan: a test begins when fewer earlier tests of each of its resources
 //! are unfinished than may run at a time. So a late test delays only its own hosts, the plan stays as tight as it was, and
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::demand::Demand;
 use super::timetable::Timetable;
 
-/// Where a test is.
+/// State of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TestProgress {
     Waiting,

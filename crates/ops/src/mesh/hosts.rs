@@ -11,10 +11,10 @@ use linkgauge_model::units::{format_bit_rate, format_bytes, format_duration, for
 
 mod file;
 
-/// More hosts than this need several meshes, one for each site and one between the sites.
+/// Maximum number of hosts. More need several meshes, one for each site and one between the sites.
 pub const MAX_HOSTS: usize = 1000;
 
-/// More tests than this would take weeks.
+/// Maximum number of tests. More would take weeks.
 pub(crate) const MAX_TESTS: usize = 200_000;
 
 /// Longest text of a name or an address.
@@ -23,7 +23,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// Latency tests that run on a host at a time. They need little of it.
 const LATENCY_TESTS_AT_ONCE: u32 = 64;
 
-/// Why a host list cannot be used.
+/// Reason why a host list cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostListError {
@@ -35,7 +35,7 @@ pub enum HostListError {
     Host {
         /// The name, or its number.
         name: String,
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         why: String,
     },
     /// A resource is described in a way that cannot work.
@@ -43,7 +43,7 @@ pub enum HostListError {
     Resource {
         /// The name.
         name: String,
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         why: String,
     },
     /// An address cannot be part of a URL.
@@ -51,7 +51,7 @@ pub enum HostListError {
     Address {
         /// The host.
         name: String,
-        /// What is wrong.
+        /// Problem with the address.
         error: EndpointError,
     },
     /// The line of the file that another error is about.
@@ -59,10 +59,10 @@ pub enum HostListError {
     At {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Problem in that line.
         error: Box<HostListError>,
     },
-    /// Something about the whole list is wrong.
+    /// Problem of the whole list.
     #[error("{0}")]
     Invalid(String),
 }
@@ -74,7 +74,7 @@ pub struct HostList {
     pub title: Option<String>,
     /// The hosts, at least two.
     pub hosts: Vec<Host>,
-    /// What they share.
+    /// Resources that the hosts share.
     pub resources: Vec<SharedResource>,
     /// Ordered pairs to measure: indexes of the sending and of the receiving host.
     pub pairs: Vec<[usize; 2]>,
@@ -89,28 +89,28 @@ pub struct HostList {
 /// A host and how it is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
-    /// Unique in the mesh.
+    /// Name of the host, unique in the mesh.
     pub name: String,
-    /// Where the other hosts connect to: a name or an address.
+    /// Name or address that the other hosts connect to.
     pub address: String,
     /// The port that its server uses; 0: any.
     pub port: u16,
     /// The site, or another set of hosts that reach the others in the same way.
     pub group: Option<String>,
-    /// How orders reach it.
+    /// Way in which orders reach the host.
     pub reach: Reach,
 }
 
-/// How orders reach a host.
+/// Ways in which orders reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// Over ssh: its agent is started there.
+    /// Agent that is started over ssh on the host.
     Ssh(String),
     /// A program on this machine that is, or leads to, the agent.
     Command(Vec<String>),
-    /// The agent runs on this machine.
+    /// Agent that runs on this machine.
     Local,
-    /// There is no agent, but a running server: others measure to it and from it.
+    /// Running server without an agent: others measure to it and from it.
     Server(Endpoint),
 }
 
@@ -124,17 +124,17 @@ impl Host {
 /// Something that several hosts share, so that only some tests may use it at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedResource {
-    /// Unique in the mesh.
+    /// Name of the resource, unique in the mesh.
     pub name: String,
     /// Throughput tests at a time, at least 1.
     pub capacity: u32,
-    /// Indexes of its hosts.
+    /// Indexes of the hosts that share it.
     pub hosts: BTreeSet<usize>,
-    /// Tests inside the set do not use it, as for the uplink of a site.
+    /// Whether tests inside the set do not use it, as for the uplink of a site.
     pub(crate) is_uplink: bool,
 }
 
-/// How round trips are measured.
+/// Settings of the latency tests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatencyTest {
     /// Length of a test.
@@ -145,7 +145,7 @@ pub struct LatencyTest {
     pub message_bytes: u32,
 }
 
-/// How rates are measured.
+/// Settings of the throughput tests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ThroughputTest {
     /// Length of a test.
@@ -157,7 +157,7 @@ pub struct ThroughputTest {
 }
 
 impl HostList {
-    /// How pairs are tested, in words.
+    /// Describes how pairs are tested, in words.
     pub fn describe_tests(&self) -> String {
         let latency = self.latency.map(|LatencyTest { time, per_second, message_bytes }| {
             let (size, rate, time) =
@@ -192,8 +192,8 @@ impl HostList {
         number_groups(self.hosts.iter().map(|host| host.group.as_deref()))
     }
 
-    /// What the throughput tests need, one test for each pair; and the hosts of each. `Sharing::Ignored` leaves out everything
-    /// but the hosts.
+    /// Demand of the throughput tests, one test for each pair; and the hosts of each. `Sharing::Ignored` leaves out everything but
+    /// the hosts.
     pub fn throughput_demand(&self, sharing: Sharing, time: Duration) -> (Demand, Vec<HostPair>) {
         let mut demand = Demand::default();
         let hosts: Vec<u32> = self.hosts.iter().map(|_| demand.add_resource(1)).collect();
@@ -227,7 +227,7 @@ impl HostList {
         groups.into_values().filter(|hosts| hosts.len() > 1 && hosts.len() < self.hosts.len()).collect()
     }
 
-    /// What the latency tests need.
+    /// Demand of the latency tests, one test for each pair; and the hosts of each.
     pub fn latency_demand(&self, time: Duration) -> (Demand, Vec<HostPair>) {
         let mut demand = Demand::default();
         let hosts: Vec<u32> = self.hosts.iter().map(|_| demand.add_resource(LATENCY_TESTS_AT_ONCE)).collect();
@@ -242,9 +242,9 @@ impl HostList {
 /// Whether tests keep clear of each other on what hosts share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Each shared resource carries only as many tests as it may.
+    /// Shared resources each carry only as many tests as they may.
     Exclusive,
-    /// Only hosts are exclusive.
+    /// Exclusive hosts, no other resources.
     Ignored,
 }
 

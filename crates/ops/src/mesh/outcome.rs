@@ -1,11 +1,11 @@
-//! How a test of a mesh ended.
+//! Outcome of a test of a mesh.
 
 use serde::{Deserialize, Serialize};
 
 use linkgauge_model::clock::Time;
 use linkgauge_model::run::CaseResult;
 
-/// What a test measures.
+/// Quantity that a test measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestKind {
@@ -15,23 +15,23 @@ pub enum TestKind {
     Throughput,
 }
 
-/// How a test ended.
+/// Outcome of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PairOutcome {
-    /// An agent measured it now; the result may be incomplete.
+    /// Result of an agent that measured it now; the result may be incomplete.
     Measured(Box<CaseResult>),
-    /// An earlier run has measured it.
+    /// Result of an earlier run.
     Earlier(Box<CaseResult>),
-    /// Has no result.
+    /// Reason why the test has no result.
     Failed(String),
 }
 
 /// A test of a pair.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TestRecord {
-    /// `None`: it is not over.
+    /// Outcome of the test; `None`: it is not over.
     pub outcome: Option<PairOutcome>,
-    /// When its order was sent, and when it was answered or given up. `None`: no agent was ordered to make it.
+    /// Times of its order and of the answer, or of giving up. `None`: no agent was ordered to make the test.
     pub interval: Option<(Time, Time)>,
 }
 
@@ -51,7 +51,7 @@ impl TestRecord {
         }
     }
 
-    /// Why it has no complete result.
+    /// Reason why it has no complete result.
     pub fn failure(&self) -> Option<&str> {
         match self.outcome.as_ref()? {
             PairOutcome::Measured(case) if !case.complete => {

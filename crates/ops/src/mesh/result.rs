@@ -22,9 +22,9 @@ const MAX_FAILURE_CHARS: usize = 300;
 pub struct MeshFacts {
     /// The begin.
     pub started: Timestamp,
-    /// From the begin to the end.
+    /// Time from the begin to the end.
     pub elapsed: Duration,
-    /// The user stopped it.
+    /// Whether the user stopped it.
     pub interrupted: bool,
     /// Facts of this machine.
     pub environment: Map<String, Value>,
@@ -117,7 +117,7 @@ fn hosts(list: &HostList, tools: Vec<Option<String>>, lost: Vec<Option<String>>)
     all.map(host).collect()
 }
 
-/// From the first order of a test to the last answer.
+/// Time from the first order of a test to the last answer, in ns.
 fn tests_elapsed_ns(records: &BTreeMap<(TestKind, usize), TestRecord>) -> u64 {
     let intervals = || records.values().filter_map(|record| record.interval);
     let first = intervals().map(|(began, _)| began).min();

@@ -31,17 +31,17 @@ impl ClockReading {
     }
 }
 
-/// What the server of a host has served.
+/// Loads that the server of a host has served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerLog {
-    /// Before and after all loads.
+    /// Readings of its clock before and after all loads.
     clock: [ClockReading; 2],
     /// Begin and end of each throughput test, on the clock of the agent.
     loads: Vec<[u64; 2]>,
 }
 
 impl ServerLog {
-    /// Logs are foreign: loads without a length, or more than a server logs, are left out.
+    /// Makes a log. Logs are foreign: loads without a length, or more than a server logs, are left out.
     pub fn new(clock: [ClockReading; 2], mut loads: Vec<[u64; 2]>) -> ServerLog {
         loads.truncate(MAX_LOGGED_LOADS);
         loads.retain(|[began, ended]| began < ended);
@@ -67,9 +67,9 @@ impl ServerLog {
 pub(crate) struct OrderedLoad {
     /// Index of its pair.
     pub(crate) pair: usize,
-    /// From the order to its answer.
+    /// Times of the order and of its answer.
     pub(crate) interval: (Time, Time),
-    /// Measured something, so a server has served it.
+    /// Whether it measured something, so that a server has served it.
     pub(crate) has_result: bool,
 }
 

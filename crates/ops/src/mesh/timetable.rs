@@ -1,4 +1,4 @@
-//! When each test of a mesh begins, so that no resource carries more tests than it may, and all are over early.
+//! Plan of when each test of a mesh begins, so that no resource carries more tests than it may, and all are over early.
 //!
 //! Equal tests between hosts without other resources follow the circle method: one host stays, the others rotate, and each
 //! round pairs all of them. Everything else is list scheduling: whenever resources become free, the tests whose resources
@@ -25,7 +25,7 @@ pub struct Timetable {
 pub struct Slot {
     /// Number of the test.
     pub test: u32,
-    /// From the begin of the plan, in nanoseconds.
+    /// Begin of the test after the begin of the plan, in nanoseconds.
     pub begin_ns: u64,
 }
 
@@ -168,7 +168,7 @@ impl<'a> ListScheduler<'a> {
         freed
     }
 
-    /// How urgent a test is: the time that its busiest resource needs, then that of all of them.
+    /// Urgency of a test: the time that its busiest resource needs, then that of all of them.
     fn urgency(&self, test: u32) -> (u64, u64) {
         let time =
             |resource: &u32| self.work[*resource as usize] / u64::from(self.demand.capacity(*resource));

@@ -1,4 +1,4 @@
-//! What the coordinator of a mesh and its agents send each other: JSON objects, one a line.
+//! Messages between the coordinator of a mesh and its agents: JSON objects, one a line.
 //!
 //! An order holds no command and no path of a file. Both sides read lines of a limited length, and refuse what they do not
 //! know. `PROTOCOL_VERSION` grows with every change.
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use linkgauge_model::run::Run;
 
-/// Both sides must have the same.
+/// Version of the protocol, which both sides must have in common.
 pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Longest line of an order.
@@ -19,11 +19,11 @@ pub const MAX_ORDER_BYTES: usize = 16 * 1024;
 /// Longest line of an answer: a run without its time series is far shorter.
 pub const MAX_ANSWER_BYTES: usize = 512 * 1024;
 
-/// What an agent is to do. It answers each order but `Stop` once.
+/// Order to an agent, which answers each order but `Stop` once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
-    /// Accept measurements of clients that know the token, until the agent ends.
+    /// Accepts measurements of clients that know the token, until the agent ends.
     Serve {
         /// Number of the order.
         id: u64,
@@ -34,7 +34,7 @@ pub enum Order {
         /// The secret of this mesh.
         token: String,
     },
-    /// Measure another host.
+    /// Measures another host.
     Measure {
         /// Number of the order.
         id: u64,
@@ -42,19 +42,19 @@ pub enum Order {
         url: String,
         /// The secret of the server, if it requires one.
         token: Option<String>,
-        /// What to measure.
+        /// Test to make.
         test: TestOrder,
     },
-    /// Report when the server of the agent served throughput tests.
+    /// Reports when the server of the agent served throughput tests.
     ReportLoads {
         /// Number of the order.
         id: u64,
     },
-    /// End. The end of the input means the same.
+    /// Ends the agent. The end of the input means the same.
     Stop {},
 }
 
-/// What to measure.
+/// Test that an agent is ordered to make.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "workload", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TestOrder {
@@ -99,11 +99,11 @@ impl TestOrder {
     }
 }
 
-/// What an agent sends.
+/// Message of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
-    /// The first line.
+    /// First line of an agent.
     Ready {
         /// `PROTOCOL_VERSION` of the agent.
         version: u32,
@@ -112,7 +112,7 @@ pub enum Answer {
         /// Facts about its host.
         environment: Map<String, Value>,
     },
-    /// Clients can connect.
+    /// Server is ready: clients can connect.
     Serving {
         /// Number of the order.
         id: u64,
@@ -121,7 +121,7 @@ pub enum Answer {
         /// The clock of the agent, in nanoseconds since any time.
         now_ns: u64,
     },
-    /// What the server has served.
+    /// Throughput tests that the server has served.
     ServedLoads {
         /// Number of the order.
         id: u64,
@@ -143,12 +143,12 @@ pub enum Answer {
     Refused {
         /// Number of the order.
         id: u64,
-        /// Why, for people.
+        /// Reason for the refusal, for people.
         why: String,
     },
 }
 
-/// Why a line is no order or no answer.
+/// Error of a line that is no order or no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

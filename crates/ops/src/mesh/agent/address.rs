@@ -10,7 +10,7 @@ pub struct AddressRange {
     bits: u8,
 }
 
-/// Why a text is not a range of addresses.
+/// Error of a text that is not a range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a range of addresses: write it like 192.0.2.0/24, or one address")]
 pub struct InvalidAddressRange(String);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::AgentRefusal;
 use linkgauge_model::units::{format_bit_rate, format_bytes};
 
-/// What the tests of an agent may use together. Without a limit everything is granted.
+/// Rate and bytes that the tests of an agent may use together. Without a limit everything is granted.
 #[derive(Debug)]
 pub(super) struct AgentBudget {
     bits_per_second: Option<f64>,
@@ -24,8 +24,8 @@ struct BudgetUse {
     moved_bytes: u64,
 }
 
-/// What a test needs, from the least with which it makes sense to the most that it can use: bits per second and bytes of payload,
-/// in both directions together.
+/// Budget that a test needs, from the least with which it makes sense to the most that it can use: bits per second and bytes of
+/// payload, in both directions together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BudgetRequest {
     pub(super) bits_per_second: [f64; 2],
@@ -36,11 +36,11 @@ pub(super) struct BudgetRequest {
 #[derive(Debug)]
 pub(super) struct BudgetShare<'a> {
     budget: &'a AgentBudget,
-    /// As requested at most; infinite where neither the request nor the agent limits it.
+    /// Rate, at most as requested; infinite where neither the request nor the agent limits it.
     pub(super) bits_per_second: f64,
-    /// `None` without a limit.
+    /// Bytes of payload; `None`: no limit.
     pub bytes: Option<u64>,
-    /// What the test has moved.
+    /// Bytes of payload that the test has moved.
     pub(super) moved_bytes: u64,
 }
 

@@ -61,7 +61,7 @@ impl Started {
         }
     }
 
-    /// The end of the input ends the agent.
+    /// Ends the input, which ends the agent.
     pub fn end(mut self) -> Result<(), WireError> {
         drop(self.orders.take());
         self.thread.join().unwrap()
@@ -77,7 +77,7 @@ const UPLOAD: TestOrder = TestOrder::Throughput {
     bits_per_second: Some(8e6),
 };
 
-/// As fast as the link allows.
+/// Upload test as fast as the link allows.
 fn fast_upload(time_ms: u64, parallel: u32) -> TestOrder {
     TestOrder::Throughput { time_ms, direction: TestDirection::Send, parallel, bits_per_second: None }
 }
@@ -256,7 +256,7 @@ fn the_end_of_the_input_ends_a_measurement() {
     assert!(began.elapsed() < Duration::from_secs(4), "it waited for the measurement");
 }
 
-/// A round trip takes 1.4 s, as to a host that has other work.
+/// Measures a host with a round trip of 1.4 s, as to a host that has other work.
 #[test]
 fn a_host_that_replies_late_is_measured() {
     let dialer = Registry::standard().dialer(Clock::System);

@@ -14,7 +14,7 @@ fn seeds() -> Range<u64> {
     FIRST_SEED..FIRST_SEED + simulations(ALL_SEEDS)
 }
 
-/// In this number of `seeds` the result must be right: `percent` of them.
+/// Number of `seeds` for which the result must be right: `percent` of them.
 fn enough(percent: u64) -> usize {
     (simulations(ALL_SEEDS) * percent / 100) as usize
 }
@@ -34,7 +34,7 @@ struct Mesh {
 }
 
 impl Mesh {
-    /// 3 to 5 groups of 3 to 6 hosts.
+    /// Mesh of 3 to 5 groups of 3 to 6 hosts.
     pub fn new(seed: u64) -> Mesh {
         let mut random = SplitMix64::new(seed);
         let mut between =
@@ -121,7 +121,7 @@ impl Mesh {
     }
 }
 
-/// How often exactly the planted part is named first, or no part if nothing is planted.
+/// Number of seeds for which exactly the planted part is named first, or no part if nothing is planted.
 fn right(planted: Planted, scale: Scale, seeds: Range<u64>) -> usize {
     let is_right = |seed: &u64| {
         let mut mesh = Mesh::new(*seed);

@@ -27,7 +27,7 @@ fn coordinator(list: HostList) -> Coordinator {
     Coordinator::new(list, options(Sharing::Exclusive), BTreeMap::new(), Time(0))
 }
 
-/// How an agent behaves.
+/// Behaviour of an agent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Behaviour {
     Honest,
@@ -48,7 +48,7 @@ enum Behaviour {
     HidesLog,
 }
 
-/// What happens at a time.
+/// Event at a time.
 enum Due {
     Answer(usize, Answer),
     End(usize),
@@ -62,7 +62,7 @@ struct Simulation {
     now: u64,
     due: BTreeMap<(u64, usize), Due>,
     serial: usize,
-    /// What each server has served, on the clock of its agent.
+    /// Begin and end of the loads that each server has served, on the clock of its agent.
     served: Vec<Vec<[u64; 2]>>,
     seen: Simulated,
 }
@@ -72,7 +72,7 @@ fn agent_clock(host: usize, now: u64) -> u64 {
     now + 1000 * SECOND * (host as u64 + 1)
 }
 
-/// What the agents saw.
+/// Record of what the agents saw.
 #[derive(Default)]
 struct Simulated {
     /// Throughput tests: their hosts, begin and end.

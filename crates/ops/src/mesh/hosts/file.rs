@@ -31,7 +31,7 @@ struct HostsToml {
     host: Vec<HostEntry>,
     #[serde(default)]
     resource: Vec<ResourceEntry>,
-    /// For `linkgauge fleet`, which reads it from the same file.
+    /// Settings of `linkgauge fleet`, which reads them from the same file.
     #[serde(rename = "fleet")]
     _fleet: Option<serde::de::IgnoredAny>,
 }
@@ -352,7 +352,7 @@ impl ThroughputEntry {
     }
 }
 
-/// Which pairs are to be measured, as written.
+/// Choice of the pairs to be measured, as written.
 struct PairChoice {
     pairs: PairsEntry,
     hub: Vec<String>,
@@ -398,7 +398,7 @@ impl PairChoice {
     }
 }
 
-/// Listed pairs are measured from the first host to the second.
+/// Reads listed pairs, which are measured from the first host to the second.
 fn listed(pairs: &[[String; 2]], names: &BTreeMap<String, usize>) -> Result<Vec<[usize; 2]>, HostListError> {
     let mut known = BTreeSet::new();
     let mut chosen = Vec::new();

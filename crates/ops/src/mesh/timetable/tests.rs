@@ -160,7 +160,7 @@ proptest! {
         check(&demand, &Timetable::new(&demand, &[]));
     }
 
-    /// Some pairs of some hosts, by whichever method.
+    /// Plans some pairs of some hosts, by either method.
     #[test]
     fn any_choice_of_pairs_is_planned_once(hosts in 2u32..10, chosen in prop::collection::vec(any::<(u8, u8)>(), 1..60)) {
         let mut demand = Demand::default();
