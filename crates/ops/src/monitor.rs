@@ -92,7 +92,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Slices of many links end at the same time: the states are shown together, at most this often.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the ledger waits for the next slice before it looks at the time and at the results of probes.
+/// Time that the ledger waits for the next slice before it looks at the time and at the results of probes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The probes of more links than this share threads: each thread of its own would also wake up when nothing is due.
@@ -101,7 +101,7 @@ const MAX_OWN_THREADS: usize = 32;
 /// A test begins up to this share of its period early or late.
 const JITTER: f64 = 0.1;
 
-/// What a monitor needs besides its configuration.
+/// Context of a monitor: all that it needs besides its configuration.
 pub struct MonitorContext<'a> {
     /// The cancel flag ends the monitor.
     pub dialer: Dialer,
@@ -117,7 +117,7 @@ pub struct MonitorContext<'a> {
     pub status: Arc<MonitorStatus>,
 }
 
-/// What the threads of the links deliver.
+/// Result that a thread of a link delivers.
 enum WatchResult {
     Slice(usize, Box<Slice>),
     Test(usize, Box<Run>),
@@ -130,27 +130,27 @@ struct ProbedLink<'a> {
     watcher: Mutex<Watcher>,
 }
 
-/// What is done next for a link that is probed.
+/// Next task for a link that is probed.
 enum SliceTask {
-    /// Begin a slice.
+    /// Begins a slice.
     Begin,
-    /// Evaluate a slice whose probes have ended.
+    /// Evaluates a slice whose probes have ended.
     End(Box<EndedSlice>),
-    /// Deliver a slice after its pause.
+    /// Delivers a slice after its pause.
     Complete(Box<MeasuredSlice>),
 }
 
 /// A task of the link with this place in the list of those that are probed.
 type LinkTask = (usize, SliceTask);
 
-/// What the threads of the links share.
+/// State that the threads of the links share.
 struct WatchContext<'a> {
     context: &'a MonitorContext<'a>,
     calendar: Calendar,
     environment: Map<String, Value>,
-    /// For the probes of many links.
+    /// Threads for the probes of many links.
     flow_threads: Option<FlowThreads>,
-    /// Held during a test: two tests at once would measure each other.
+    /// Lock that is held during a test: two tests at once would measure each other.
     test: Mutex<()>,
     stop: &'a AtomicBool,
 }

@@ -160,8 +160,8 @@ impl<'a> Fit<'a> {
         blocks.iter().map(|values| median(values)).collect()
     }
 
-    /// Distances of the values of a part above the median of their block. A block that consists of the part alone is compared with
-    /// the blocks of its kind: those inside a group, or those between groups.
+    /// Distances of the values of a part above the median of their block. A block that consists of the part alone is compared
+    /// with the blocks of its kind: those inside a group, or those between groups.
     fn candidate(&self, part: BlamedPart) -> Option<Candidate> {
         let members = self.members(part);
         let centres = self.centres_without(&members);
@@ -299,8 +299,8 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// Factor of the floor of a host. Few pairs do not show how much paths differ by their nature, so that only a large effect is
-/// certain: with 3 hosts, about a factor of two.
+/// Factor by which the floor of a host is multiplied. Few pairs do not show how much paths differ by their nature, so that only
+/// a large effect is certain: with 3 hosts, about a factor of two.
 fn few_hosts_factor(hosts: usize) -> f64 {
     match hosts {
         ..=3 => 3.5,

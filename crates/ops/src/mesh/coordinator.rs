@@ -131,7 +131,7 @@ pub struct Coordinator {
     clocks: Vec<Option<ClockReading>>,
     /// Loads that the server of each agent has served.
     logs: Vec<Option<ServerLog>>,
-    /// Whether the agents were ordered to report that, or there is nothing to report.
+    /// Whether the agents were ordered to report these loads, or there is nothing to report.
     has_asked_logs: bool,
     stages: Vec<TestPhase>,
     /// Records of the tests, by kind and pair.

@@ -23,7 +23,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// Latency tests that run on a host at a time. They need little of it.
 const LATENCY_TESTS_AT_ONCE: u32 = 64;
 
-/// Reason why a host list cannot be used.
+/// Error of a host list that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostListError {
@@ -192,8 +192,8 @@ impl HostList {
         number_groups(self.hosts.iter().map(|host| host.group.as_deref()))
     }
 
-    /// Demand of the throughput tests, one test for each pair; and the hosts of each. `Sharing::Ignored` leaves out everything but
-    /// the hosts.
+    /// Demand of the throughput tests, one test for each pair; and the hosts of each. `Sharing::Ignored` leaves out everything
+    /// but the hosts.
     pub fn throughput_demand(&self, sharing: Sharing, time: Duration) -> (Demand, Vec<HostPair>) {
         let mut demand = Demand::default();
         let hosts: Vec<u32> = self.hosts.iter().map(|_| demand.add_resource(1)).collect();
@@ -244,7 +244,7 @@ impl HostList {
 pub enum Sharing {
     /// Shared resources each carry only as many tests as they may.
     Exclusive,
-    /// Exclusive hosts, no other resources.
+    /// Shared resources are ignored: only hosts are exclusive.
     Ignored,
 }
 

@@ -1,11 +1,11 @@
-//! Who may read the pages of a monitor, and why a request is refused. Pure functions of what a client sent.
+//! Decides who may read the pages of a monitor, and why a request is refused. Pure functions of what a client sent.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Why a request is refused: its status.
+/// Reason why a request is refused: its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestRefusal {
     /// 401: the token is missing or wrong.

@@ -1,5 +1,5 @@
-//! What a monitor does at an alarm: start a command, or post to a webhook. Each has the message as its input and ends in bounded
-//! time.
+//! Actions of a monitor at an alarm: start a command, or post to a webhook. Each has the message as its input and ends in
+//! bounded time.
 
 use linkgauge_system as system;
 use std::io::{self, ErrorKind, Read, Write};
@@ -41,7 +41,7 @@ pub(crate) fn without_password(url: &str) -> String {
 /// Pauses before the second and the third attempt of a webhook.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// How often a running command is looked at.
+/// Interval at which a running command is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Quoted length of the error output of a failed command, from its end.
@@ -53,13 +53,13 @@ const MAX_HEAD_BYTES: usize = 16_384;
 /// An action, and the time that it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// What is done.
+    /// Target of the action.
     pub target: ActionTarget,
-    /// A command that takes longer is killed; each attempt of a webhook ends by then.
+    /// Time limit: a command that takes longer is killed; each attempt of a webhook ends by then.
     pub timeout: Duration,
 }
 
-/// What an action does with the message.
+/// Target of an action, which receives the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActionTarget {
     /// Starts this program with these arguments, without a shell. The message is its standard input.
@@ -68,7 +68,7 @@ pub enum ActionTarget {
     Webhook(String),
 }
 
-/// Why an action failed.
+/// Error of an action that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ActionError {
@@ -77,7 +77,7 @@ pub(crate) enum ActionError {
     NotRun {
         /// The program.
         program: String,
-        /// Why.
+        /// Reason for the failure.
         error: io::Error,
     },
     /// The program reported a failure.
@@ -85,7 +85,7 @@ pub(crate) enum ActionError {
     Failed {
         /// The program.
         program: String,
-        /// How it ended.
+        /// Exit status of the program.
         status: ExitStatus,
         /// The end of its error output, after a colon.
         quoted: String,
@@ -109,7 +109,7 @@ pub(crate) enum ActionError {
 }
 
 impl Action {
-    /// What it does, for people.
+    /// Describes the action, for people.
     pub fn describe(&self) -> String {
         match &self.target {
             ActionTarget::Command(words) => format!("runs {}", words.join(" ")),
@@ -147,7 +147,7 @@ impl Action {
     }
 }
 
-/// False if `stop` was set before the pause was over.
+/// Pauses; returns false if `stop` was set before the pause was over.
 fn pause_unless(stop: &AtomicBool, pause: Duration) -> bool {
     let until = Instant::now() + pause;
     while Instant::now() < until && !stop.load(Relaxed) {

@@ -37,7 +37,7 @@ pub struct InvalidRule {
     fault: RuleFault,
 }
 
-/// What is wrong with a rule.
+/// Problem of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum RuleFault {
     #[error("'{0}' is no limit of false alarms: one a day, week, month or year")]
@@ -56,23 +56,23 @@ enum RuleFault {
     Quantity(#[from] UnitError),
 }
 
-/// What makes a probe bad.
+/// Property that makes a probe bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Badness {
-    /// No reply in time.
+    /// Probe without a reply in time.
     Lost,
-    /// No reply within this time in ns.
+    /// Probe without a reply within this time in ns.
     LaterThan(u64),
-    /// No reply within the p99 that the link had at first.
+    /// Probe without a reply within the p99 that the link had at first.
     LaterThanLearntP99,
 }
 
 /// A rule, as written in a file: `loss > 5 % (normal 0.5 %), at most one false alarm a month`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// As written.
+    /// Text of the rule, as written.
     pub text: String,
-    /// What makes a probe bad.
+    /// Property that makes a probe bad.
     pub(crate) badness: Badness,
     change: ShareShift,
     between_false_alarms: Duration,
@@ -132,8 +132,8 @@ fn parse_shares(text: &str, badness: Badness) -> Result<(f64, f64), RuleFault> {
 }
 
 impl Rule {
-    /// What to expect of this rule at this number of probes per second. `None` if no threshold suffices: then the change is
-    /// too small, or false alarms are to be too rare.
+    /// Expectation for this rule at this number of probes per second. `None` if no threshold suffices: then the change is too
+    /// small, or false alarms are to be too rare.
     pub fn expectation(&self, probes_per_second: f64) -> Option<Expectation> {
         let probes = self.between_false_alarms.as_secs_f64() * probes_per_second;
         let threshold = self.change.threshold(probes)?;
@@ -147,14 +147,14 @@ impl Rule {
     }
 }
 
-/// What follows from a rule.
+/// Consequences of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expectation {
     /// Threshold of the cumulative sum.
     threshold: u32,
     /// Mean time until a change to the share of the rule is noticed, the wait for the end of a slice included.
     pub delay: Duration,
-    /// In 99 of 100 cases it is noticed within this time. `None` if that is too long to be computed.
+    /// Time within which it is noticed in 99 of 100 cases. `None` if that is too long to be computed.
     pub usual_delay: Option<Duration>,
 }
 
@@ -172,13 +172,13 @@ pub enum Transition {
 pub struct Alert {
     /// The rule.
     pub rule: Rule,
-    /// What follows from it.
+    /// Consequences of the rule.
     pub expectation: Expectation,
     /// Limit in ns of a good probe; `None` while it is being learnt.
     limit_ns: Option<u64>,
     sum: Cusum,
     is_raised: bool,
-    /// What the actions know of it.
+    /// State of the alarm, as the actions know it.
     pub(crate) condition: Condition,
     good_probes: u64,
     min_good_probes: u64,
@@ -249,7 +249,7 @@ impl Alert {
         None
     }
 
-    /// What the rule promises, for people.
+    /// Describes what the rule promises, for people.
     pub(crate) fn promise(&self) -> String {
         let time = |time: Duration| format_nanoseconds(time.as_nanos() as f64);
         let mean = time(self.expectation.delay);

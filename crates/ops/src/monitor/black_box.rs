@@ -57,7 +57,7 @@ impl BlackBox {
         }
     }
 
-    /// One document with the cases of all slices; `None` without slices.
+    /// Makes one document with the cases of all slices; `None` without slices.
     pub(super) fn run(&self) -> Option<Run> {
         let mut rest = &self.packed[..];
         let packed = self.lengths.iter().filter_map(|&length| rest.split_off(..length));

@@ -14,7 +14,7 @@ const DAY_S: i64 = 86_400;
 /// The earlier tests of a link, so that its schedule and its budget survive a restart.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EarlierTests {
-    /// When the last one began.
+    /// Begin of the last one.
     pub(crate) last: Option<Timestamp>,
     /// Runs of this day (UTC), if there is a budget.
     pub(crate) today: Vec<Run>,
@@ -44,7 +44,7 @@ pub(super) struct DayBudget {
 }
 
 impl DayBudget {
-    /// What is left after the earlier tests of this day.
+    /// Budget that is left after the earlier tests of this day.
     pub fn new(limit: Option<u64>, second: i64, today: &[Run]) -> DayBudget {
         let mut budget = DayBudget { limit, day: second.div_euclid(DAY_S), spent: 0, per_test: 0 };
         today.iter().for_each(|run| budget.spend(second, run));

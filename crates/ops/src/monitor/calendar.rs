@@ -28,7 +28,7 @@ pub struct ClockSnapshot {
     suspended: Duration,
 }
 
-/// What happened to the clocks between two moments.
+/// Change of the clocks between two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockChange {
     /// The machine was suspended for this time.
@@ -46,7 +46,7 @@ pub struct Calendar {
     disturbance: Arc<Mutex<Disturbance>>,
 }
 
-/// What happened to the wall clock of a virtual machine.
+/// Change of the wall clock of a virtual machine.
 #[derive(Debug, Default)]
 struct Disturbance {
     set: SignedDuration,
@@ -95,7 +95,7 @@ impl ClockSnapshot {
         self.wall.as_second()
     }
 
-    /// What happened to the clocks since an earlier moment.
+    /// Change of the clocks since an earlier moment, if there was one.
     pub(crate) fn change_since(&self, earlier: &ClockSnapshot) -> Option<ClockChange> {
         let suspended = self.suspended.saturating_sub(earlier.suspended);
         if suspended >= MIN_SUSPENDED {
@@ -106,7 +106,7 @@ impl ClockSnapshot {
         (set.abs() > MAX_SLEWED).then_some(ClockChange::Set(set))
     }
 
-    /// The same moment by a wall clock that was set by this.
+    /// Clocks at this moment with a wall clock that was set forward or back by `by`.
     pub(crate) fn shifted(self, by: SignedDuration) -> ClockSnapshot {
         ClockSnapshot { wall: self.wall.checked_add(by).unwrap_or(self.wall), ..self }
     }

@@ -24,7 +24,7 @@ pub struct HistorySpan {
     pub seconds: i64,
     /// The length of a column in seconds.
     pub column: i64,
-    /// Where the store has its windows. `None`: it is in memory only.
+    /// Tier of its windows in the store. `None`: it is in memory only.
     tier: Option<Tier>,
 }
 
@@ -75,7 +75,7 @@ pub struct Column {
     /// Median in ns over all probes; infinite (`null`) if it is a lost one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<f64>,
-    /// The same of the 99th percentile. Absent with fewer than 100 probes.
+    /// 99th percentile in ns over all probes; infinite (`null`) if it is a lost one. Absent with fewer than 100 probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<f64>,
     /// The slowest reply.
@@ -131,7 +131,7 @@ pub(crate) struct LatestColumns {
 }
 
 impl LatestColumns {
-    /// No columns yet.
+    /// Makes a list without columns.
     pub fn new(span: &'static HistorySpan) -> LatestColumns {
         LatestColumns { span, columns: VecDeque::new() }
     }

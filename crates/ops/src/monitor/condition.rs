@@ -8,33 +8,33 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// After this many messages about changes within `UNSTEADY_TIME` a change is sent only when it has lasted for `STEADY_TIME`.
+/// Number of messages about changes within `UNSTEADY_TIME` after which only a change that lasts for `STEADY_TIME` is sent.
 const UNSTEADY_MESSAGES: usize = 4;
 const UNSTEADY_TIME: SignedDuration = SignedDuration::from_mins(10);
 const STEADY_TIME: SignedDuration = SignedDuration::from_mins(1);
 
-/// What is known about a condition.
+/// Details that are known about a condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ConditionDetails {
     /// The rule of an alarm, as written; `None` for an outage.
     pub(crate) rule: Option<String>,
-    /// Why, for people.
+    /// Reason for the condition, for people.
     pub(crate) reason: Option<String>,
-    /// The id of the run that shows it, if it was saved.
+    /// Id of the run that shows it, if it was saved.
     pub(crate) run: Option<String>,
 }
 
 /// An outage or an alarm, and what the actions know of it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Condition {
-    /// Since when it is on.
+    /// Time since when it is on.
     since: Option<Timestamp>,
     /// The last change.
     changed: Timestamp,
-    /// For how long it was on last.
+    /// Time for which it was on last.
     lasted: SignedDuration,
     details: ConditionDetails,
-    /// The last message said that it is on.
+    /// Whether the last message said that it is on.
     is_known: bool,
     /// Changes since the last message.
     changes: u32,
@@ -45,13 +45,13 @@ pub(crate) struct Condition {
     last_sent: Timestamp,
 }
 
-/// What is to be sent about a condition.
+/// Message that is to be sent about a condition.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConditionMessage {
-    /// When it changed, or now if it did not.
+    /// Time of the change, or now if it did not change.
     pub(crate) at: Timestamp,
     pub(crate) is_on: bool,
-    /// For how long it has been on, or was.
+    /// Time for which it has been on, or was.
     pub(crate) duration: SignedDuration,
     /// Changes since the last message.
     pub(crate) changes: u32,
@@ -68,7 +68,7 @@ impl Condition {
         self.since.and(self.details.rule.as_deref())
     }
 
-    /// Begins; false if it is on already.
+    /// Begins the condition; returns false if it is on already.
     pub fn begin(&mut self, at: Timestamp, details: ConditionDetails) -> bool {
         if self.is_on() {
             return false;
@@ -78,7 +78,7 @@ impl Condition {
         true
     }
 
-    /// Ends, if it is on: for how long it was.
+    /// Ends the condition, if it is on, and returns the time for which it was.
     pub fn end(&mut self, at: Timestamp) -> Option<SignedDuration> {
         self.lasted = since(self.since.take()?, at);
         self.count_change(at);
@@ -106,7 +106,7 @@ impl Condition {
         is_news
     }
 
-    /// Nothing is sent now. What began and ended meanwhile is not sent later, either.
+    /// Discards the changes: nothing is sent now, and what began and ended meanwhile is not sent later, either.
     pub fn silence(&mut self) {
         if !self.is_on() && !self.is_known {
             self.changes = 0;

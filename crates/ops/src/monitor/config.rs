@@ -1,4 +1,4 @@
-//! What to watch: from a file in TOML, or from URLs.
+//! Configuration of a monitor: what to watch, from a file in TOML or from URLs.
 
 mod actions;
 mod difference;
@@ -52,7 +52,7 @@ const EXPLAIN_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)
 /// A name is part of each line of the log, of pages and of tags.
 const MAX_NAME_CHARS: usize = 200;
 
-/// More links than this need several monitors.
+/// Maximum number of links. More need several monitors.
 const MAX_WATCHES: usize = 2000;
 
 /// A smaller store holds not even the windows of a day.
@@ -67,39 +67,39 @@ const MIN_SHIFT_PROBES: f64 = 60.0;
 /// Alerts of a link, and its quiet hours.
 const MAX_RULES: usize = 100;
 
-/// What a monitor does.
+/// Configuration of a monitor.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The links; empty only if there are probes on request, or files of targets.
     pub watches: Vec<Watch>,
-    /// What happens at an alarm, besides a line in the log.
+    /// Actions at an alarm, besides a line in the log.
     pub actions: Vec<Action>,
-    /// Windows are removed so that the store uses at most this size.
+    /// Maximum size of the store in bytes: windows are removed so that it is not exceeded.
     pub(crate) max_store_bytes: Option<u64>,
     /// The receiver of the metrics, beside those that ask for them.
     pub push: Option<Push>,
     /// The files of targets that it depends on.
     pub targets: TargetFiles,
-    /// What can be probed on request.
+    /// Settings of probes on request.
     pub probe: Option<ProbeSettings>,
-    /// When the actions receive nothing.
+    /// Times at which the actions receive nothing.
     pub silences: Vec<Silence>,
-    /// The actions receive an outage or an alarm that goes on again after this time.
+    /// Time after which the actions receive an outage or an alarm that goes on again.
     pub repeat: Option<Duration>,
 }
 
 /// A link, and how it is watched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watch {
-    /// Unique in a monitor.
+    /// Name of the watch, unique in a monitor.
     pub name: String,
-    /// What is measured.
+    /// Case that is measured.
     pub case: Case,
-    /// How often.
+    /// Schedule of the measurements.
     pub schedule: WatchSchedule,
     /// The alarms.
     pub rules: Vec<Rule>,
-    /// No measurement in these hours.
+    /// Hours without measurements.
     pub quiet: Vec<QuietHours>,
     /// Bytes that its tests may move in a day.
     pub(crate) bytes_per_day: Option<u64>,
@@ -107,7 +107,7 @@ pub struct Watch {
     pub explain: Option<Duration>,
 }
 
-/// How often a link is measured.
+/// Schedule of the measurements of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum WatchSchedule {
     /// Probes all the time, at this mean rate with exponential gaps.
@@ -127,7 +127,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// What is measured and how often, for people.
+    /// Describes what is measured and how often, for people.
     pub fn describe(&self) -> String {
         match self.schedule {
             WatchSchedule::Continuous { per_second } => {
@@ -148,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// What its alarms promise, for people.
+    /// Describes what its alarms promise, for people.
     pub fn promises(&self) -> Vec<String> {
         let WatchSchedule::Continuous { per_second } = self.schedule else { return Vec::new() };
         let alerts = self.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second));
@@ -205,7 +205,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::from_toml`].
+    /// Same errors as [`Config::from_toml`].
     pub fn from_case(
         spec: CaseSpec,
         every: Option<Duration>,

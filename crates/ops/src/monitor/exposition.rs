@@ -12,7 +12,7 @@ pub(super) const PROTOBUF_TYPE: &str =
 /// The finest resolution of a native histogram: 2^4 buckets for each power of two, so a bucket is 4.4 % wide.
 const FINEST_SCHEMA: i32 = 4;
 
-/// With more buckets, two neighbours become one.
+/// Maximum number of buckets. With more buckets, two neighbours become one.
 const MAX_BUCKETS: usize = 160;
 
 /// Times up to this are in the zero bucket, which a logarithm has no place for.

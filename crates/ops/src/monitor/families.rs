@@ -27,17 +27,17 @@ pub struct Snapshot {
 /// The samples of one name.
 #[derive(Debug)]
 pub struct MetricFamily {
-    /// Without the suffix of its kind, with its unit.
+    /// Name with its unit, without the suffix of its kind.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// Description of the family, in one line.
     pub help: &'static str,
-    /// What its samples are.
+    /// Kind of its samples.
     pub kind: FamilyKind,
     /// The samples, each with other labels.
     pub samples: Vec<MetricSample>,
 }
 
-/// What the samples of a family are.
+/// Kind of the samples of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FamilyKind {
     /// A count that only grows.
@@ -86,7 +86,7 @@ impl MetricSample {
     }
 }
 
-/// What is known of one link.
+/// A link with its state and labels.
 struct LabelledLink<'a> {
     state: &'a WatchState,
     labels: Arc<[MetricLabel]>,
@@ -226,7 +226,7 @@ impl Snapshot {
         Snapshot::of_families(of_probes.into_iter().chain(of_all))
     }
 
-    /// The same with the state of the monitor itself.
+    /// Adds the state of the monitor itself.
     #[must_use]
     pub fn with_status(self, status: &MonitorStatus, host: &str) -> Snapshot {
         let labels: Arc<[MetricLabel]> = [("host", host.to_owned())].into();
@@ -249,7 +249,7 @@ impl Snapshot {
         Snapshot { families: self.families.into_iter().chain(of_status).collect() }
     }
 
-    /// These metrics, and the version of the program.
+    /// Snapshot of these metrics, and of the version of the program.
     pub fn of_families(families: impl IntoIterator<Item = MetricFamily>) -> Snapshot {
         let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
         let build = MetricFamily {

@@ -10,14 +10,14 @@ pub enum LinkHealth {
     Down,
     /// An alarm is on.
     Alarm,
-    /// Replies.
+    /// The link replies.
     Up,
-    /// Nothing was measured yet.
+    /// Link that was not measured yet.
     Unknown,
 }
 
 impl LinkHealth {
-    /// How much it matters to people.
+    /// Importance of the state to people.
     pub fn severity(self) -> Severity {
         match self {
             LinkHealth::Down => Severity::Critical,
@@ -26,7 +26,7 @@ impl LinkHealth {
         }
     }
 
-    /// It, for people.
+    /// Word for the state, for people.
     pub fn word(self) -> &'static str {
         match self {
             LinkHealth::Alarm => "ALARM",
@@ -37,14 +37,14 @@ impl LinkHealth {
     }
 }
 
-/// How much the state of a link matters to people.
+/// Importance of the state of a link to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It works as it should, or nothing is known.
+    /// Link that works as it should, or of which nothing is known.
     Ok,
     /// An alarm is on.
     Warning,
-    /// It is down.
+    /// Link that is down.
     Critical,
 }

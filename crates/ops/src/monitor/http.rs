@@ -44,7 +44,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A response must have left within this time.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The same for each message of a stream of events.
+/// Time within which each message of a stream of events must have left.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A stream without events has a comment this often, so that proxies keep it open.
@@ -120,7 +120,7 @@ impl SiteServer {
         Ok(SiteServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -135,7 +135,7 @@ impl Drop for SiteServer {
     }
 }
 
-/// What the tasks of all clients share.
+/// State that the tasks of all clients share.
 struct SiteServerState {
     site: Arc<Site>,
     access: Access,
@@ -188,11 +188,11 @@ fn admit(server: &Arc<SiteServerState>, stream: TcpStream) {
     clients.waiting.push_back((number, task.abort_handle()));
 }
 
-/// One connected client.
+/// A connected client.
 struct Client {
     server: Arc<SiteServerState>,
     number: u64,
-    /// The connection ends then.
+    /// Time at which the connection ends.
     deadline: Mutex<Instant>,
 }
 
@@ -309,7 +309,7 @@ impl SiteServerState {
 }
 
 impl SiteServerState {
-    /// Has the file read again. Only a program with the token may: a page of another site cannot send it as `Bearer`.
+    /// Requests that the file is read again. Only a program with the token may: a page of another site cannot send it as `Bearer`.
     fn reload(&self, method: &Method, headers: &HeaderMap) -> Result<Page, RequestRefusal> {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let is_program = authorization.is_some_and(|value| value.to_ascii_lowercase().starts_with("bearer "));
@@ -362,7 +362,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What a client accepts, of all its headers of this name.
+/// Values of all headers of this name, joined by commas: what a client accepts.
 fn accepted(headers: &HeaderMap, name: header::HeaderName) -> String {
     let ranges = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     ranges.collect::<Vec<_>>().join(",")

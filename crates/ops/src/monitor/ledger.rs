@@ -1,6 +1,6 @@
-//! What a monitor knows: the state of each link, its alarms, and the windows that the store does not have yet.
+//! State of the watched links: of each link, of its alarms, and of the windows that the store does not have yet.
 //!
-//! It is given slices and tests, in any order of links; it has no thread and no clock.
+//! The ledger is given slices and tests, in any order of links; it has no thread and no clock.
 
 mod changes;
 mod resume;
@@ -42,7 +42,7 @@ pub enum MonitorEvent {
     Down {
         /// Name of the watch.
         name: String,
-        /// Why the link could not be opened, if it could not.
+        /// Reason why the link could not be opened, if it could not.
         reason: Option<String>,
     },
     /// A link replies again.
@@ -56,7 +56,7 @@ pub enum MonitorEvent {
         name: String,
         /// The rule, as written.
         rule: String,
-        /// What happened.
+        /// Change of the alarm.
         transition: Transition,
         /// The run that holds the last minute before the alarm, if it was saved.
         run: Option<String>,
@@ -72,24 +72,24 @@ pub enum MonitorEvent {
     Explained {
         /// Name of the watch.
         name: String,
-        /// What was found.
+        /// Explanation that was found.
         explanation: AlarmExplanation,
     },
     /// An action could not be performed.
     ActionFailed {
-        /// Which, and why.
+        /// Action that failed, and the reason.
         reason: String,
     },
     /// The normal p99 of a link is known.
     Learnt {
         /// Name of the watch.
         name: String,
-        /// It, in ns.
+        /// 99th percentile in ns.
         p99_ns: u64,
     },
     /// The clocks of this machine jumped.
     Clock {
-        /// What happened.
+        /// Change of the clocks.
         change: ClockChange,
     },
     /// A test ended.
@@ -98,19 +98,19 @@ pub enum MonitorEvent {
         name: String,
         /// The id of its run.
         run: String,
-        /// Why it is incomplete, if it is.
+        /// Reason why it is incomplete, if it is.
         failure: Option<String>,
     },
     /// The store cannot be written. Windows wait in memory.
     NotStored {
-        /// Why.
+        /// Reason why the store cannot be written.
         reason: String,
     },
     /// The store can be written again.
     StoredAgain,
     /// The receiver of the metrics did not take them. They wait in memory, unless it refused them.
     NotPushed {
-        /// Why.
+        /// Reason why the receiver did not take them.
         reason: String,
     },
     /// The receiver takes metrics again.
@@ -149,7 +149,7 @@ pub struct WatchState {
     pub name: String,
     /// The endpoint, as typed.
     pub endpoint: String,
-    /// What the remote speaks, `auto` until it is known.
+    /// Protocol of the remote, `auto` until it is known.
     pub protocol: String,
     /// The workload.
     pub workload: String,
@@ -163,17 +163,17 @@ pub struct WatchState {
     pub missed_sends: u64,
     /// The last result of a test.
     pub(crate) last_test: Option<Box<CaseResult>>,
-    /// Why the link is down, if it could not be opened.
+    /// Reason why the link is down, if it could not be opened.
     pub failure: Option<String>,
     /// The alarms.
     pub(crate) alerts: Vec<Alert>,
-    /// What the actions know of its outages.
+    /// State of its outages, as the actions know it.
     pub(crate) outage: Condition,
     /// The thresholds that the last test missed.
     pub(crate) missed: Condition,
     /// The last change of the level of the median, since the start.
     pub(crate) last_shift: Option<LevelShift>,
-    /// What was found when an alarm began last, since the start.
+    /// Time and explanation of the last alarm since the start.
     pub explanation: Option<(Timestamp, AlarmExplanation)>,
     level: LevelWatch,
     lost_in_row: u32,
@@ -266,7 +266,7 @@ impl WatchState {
         self.set_state(is_up)
     }
 
-    /// True if the link was not in this state before. At the start that is an outage, or the end of one before a restart.
+    /// Sets the state. Returns whether the link was not in it before: at the start, whether that is an outage or the end of an earlier one.
     fn set_state(&mut self, is_up: bool) -> bool {
         let was_up = self.is_up.replace(is_up);
         was_up.map_or(!is_up || self.outage.is_on(), |was_up| was_up != is_up)
@@ -585,7 +585,7 @@ pub fn tag(name: &str) -> String {
     name.chars().map(|c| if fits(c) { c } else { '_' }).take(100).collect()
 }
 
-/// What happened to the clocks, for people.
+/// Describes what happened to the clocks, for people.
 pub fn describe_clock_change(change: ClockChange) -> String {
     match change {
         ClockChange::Suspended(time) => format!("this machine was suspended for {}", format_duration(time)),

@@ -36,7 +36,7 @@ const DEVIATION_OF_MAD: f64 = 1.4826;
 /// A new level of the median.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LevelShift {
-    /// When it began, to ten minutes.
+    /// Begin of the new level, to ten minutes.
     pub since: Timestamp,
     /// The level before, in ns.
     pub before_ns: f64,
@@ -77,7 +77,7 @@ impl LevelWatch {
         }
     }
 
-    /// True if the current window has a median: in an outage it has none.
+    /// Completes the current window. Returns whether it has a median: in an outage it has none.
     fn complete_current(&mut self) -> bool {
         let Some((start, window)) = self.current.take() else { return false };
         let median = window.quantile_with_losses_ns(0.5).filter(|median| median.is_finite());

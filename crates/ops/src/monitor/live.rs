@@ -24,20 +24,20 @@ const MINUTE: i64 = 60;
 /// The spans that are in memory: ten minutes of slices and an hour of minutes.
 const IN_MEMORY: [&HistorySpan; 2] = [&SPANS[0], &SPANS[1]];
 
-/// One link at one time. Times are those of the last minute, in ns; infinite (`null`) if the percentile is a lost probe.
+/// State of a link at one time. Times are those of the last minute, in ns; infinite (`null`) if the percentile is a lost probe.
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkView {
     /// Name of the watch.
     pub name: String,
     /// The endpoint, as typed.
     pub endpoint: String,
-    /// What the remote speaks.
+    /// Protocol of the remote.
     pub protocol: String,
     /// The workload.
     pub workload: String,
     /// Whether it needs attention.
     pub state: LinkHealth,
-    /// Why the link is down, if it could not be opened.
+    /// Reason why the link is down, if it could not be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// The rules of the alarms that are on.
@@ -65,28 +65,28 @@ pub struct LinkView {
 /// An event of the log.
 #[derive(Debug, Clone, Serialize)]
 pub struct LiveEvent {
-    /// When, in seconds since 1970.
+    /// Time of the event, in seconds since 1970.
     pub at: i64,
     /// Name of the watch, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// What happened, for people.
+    /// Description of the event, for people.
     pub text: String,
     /// The id of a saved run about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }
 
-/// Everything at one time.
+/// State of the monitor and of all links at one time.
 #[derive(Debug, Clone, Serialize)]
 pub struct Overview {
     /// The version of the monitor. A page of another version loads itself again.
     pub version: &'static str,
     /// The host of the monitor.
     pub host: String,
-    /// When, in seconds since 1970.
+    /// Time of the overview, in seconds since 1970.
     pub at: i64,
-    /// Since when this monitor runs, in seconds since 1970.
+    /// Time since when this monitor runs, in seconds since 1970.
     pub since: i64,
     /// The links, in the order of the configuration.
     pub links: Vec<LinkView>,

@@ -7,12 +7,12 @@ use linkgauge_model::sample::{ReplyEvent, ReplyEventKind, ReplyLog, ReplyLogs};
 /// The logs of the slice that is measured now. The watcher sets them, and the ledger's thread reads them.
 pub(super) type CurrentLogs = Arc<Mutex<Arc<ReplyLogs>>>;
 
-/// What became of a probe.
+/// Outcome of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
     Replied,
     Lost,
-    /// Lost, but a later one has its reply already: it says nothing about the link now.
+    /// Lost probe, of which a later one has its reply already: it says nothing about the link now.
     Overtaken,
 }
 

@@ -1,4 +1,4 @@
-//! What the actions of a monitor receive: a message in JSON with the outages and alarms that began or ended in one slice.
+//! Message to the actions of a monitor, in JSON, with the outages and alarms that began or ended in one slice.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,13 +15,13 @@ pub const ALARM_SCHEMA: &str = "linkgauge.alarm.v1";
 /// Causes that a message lists at most, the most expensive first.
 const MAX_CAUSES: usize = 3;
 
-/// What happened to a link.
+/// Event of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
     /// The link does not reply any more, or its test failed.
     Down,
-    /// It replies again.
+    /// The link replies again.
     Up,
     /// An alarm begins.
     Alarm,
@@ -31,15 +31,15 @@ pub enum NoticeKind {
     LevelShift,
 }
 
-/// One event of a message.
+/// Event of a message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Notice {
     /// Index of the watch in its monitor.
     #[serde(skip)]
     pub watch: usize,
-    /// What happened.
+    /// Kind of the event.
     pub event: NoticeKind,
-    /// When it was noticed.
+    /// Time at which it was noticed.
     pub at: Timestamp,
     /// Name of the watch.
     pub link: String,
@@ -47,12 +47,12 @@ pub struct Notice {
     pub endpoint: String,
     /// The state of the link now.
     pub state: LinkHealth,
-    /// How much it matters.
+    /// Importance of the event.
     pub severity: Severity,
-    /// Why, for people.
+    /// Reason for the event, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// For how long the link has been down or the alarm on, or was, in seconds.
+    /// Time for which the link has been down or the alarm on, or was, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<f64>,
     /// Changes of this state since the last message about it; 0 if it is repeated.
@@ -84,7 +84,7 @@ pub struct MinuteFigures {
     /// Median round trip in ns over all probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<f64>,
-    /// The same for the 99th percentile.
+    /// 99th percentile of the round trip in ns over all probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<f64>,
 }
@@ -101,12 +101,12 @@ impl MinuteFigures {
     }
 }
 
-/// What `explain` found while an alarm was on.
+/// Explanation that `explain` found while an alarm was on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AlarmExplanation {
     /// The causes that take a part of the median or slow some requests, the most expensive first; empty if there are none.
     pub causes: Vec<AlarmCause>,
-    /// Why the link could not be explained.
+    /// Reason why the link could not be explained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -118,12 +118,12 @@ pub struct AlarmCause {
     pub id: &'static str,
     /// Name for people.
     pub name: &'static str,
-    /// What is known.
+    /// Verdict on the cause.
     pub verdict: CauseVerdict,
     /// The part of the median round trip, in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
-    /// What to do about it.
+    /// Remedy for the cause.
     pub remedy: &'static str,
 }
 

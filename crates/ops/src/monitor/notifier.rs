@@ -19,7 +19,7 @@ const GATHER_TIME: Duration = Duration::from_secs(2);
 /// A message has at most this many events; further ones are in the next message.
 const MAX_EVENTS: usize = 1000;
 
-/// What the thread needs.
+/// Context of the thread that sends notices.
 pub(super) struct Notifier<'a> {
     pub(crate) watches: &'a [Watch],
     pub(crate) actions: &'a [Action],
@@ -29,11 +29,11 @@ pub(super) struct Notifier<'a> {
     pub(crate) token: Option<String>,
     /// The host of the messages.
     pub(crate) host: &'a str,
-    /// Held during an explanation: a test at the same time would be its cause.
+    /// Lock that is held during an explanation: a test at the same time would be its cause.
     pub(crate) test: &'a Mutex<()>,
 }
 
-/// What became of a notice, for the ledger and the log.
+/// Outcome of a notice, for the ledger and the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NoticeOutcome {
     /// The link of this watch was explained.

@@ -20,20 +20,20 @@ pub(crate) const MAX_SAMPLES: u64 = 10_000;
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 const MAX_LIMIT: Duration = Duration::from_secs(50);
 
-/// What is left to the client for the response.
+/// Time that is left to the client for the response.
 const RESPONSE_TIME: Duration = Duration::from_millis(500);
 
-/// What can be probed on request.
+/// Settings of probes on request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeSettings {
-    /// By name.
+    /// Modules by name.
     pub modules: BTreeMap<String, ProbeModule>,
     pub(crate) allowed: Vec<AllowedTarget>,
     /// Probes at the same time.
     pub concurrent: usize,
 }
 
-/// What a probe measures: a case without its URL.
+/// Module of a probe: a case without its URL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeModule {
     /// The scheme of its targets.
@@ -72,14 +72,14 @@ impl AllowedTarget {
     }
 }
 
-/// What a client asks for.
+/// Request of a client for a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeRequest {
-    /// As the client wrote it.
+    /// Target, as the client wrote it.
     pub target: String,
     /// The name of a module; empty: the only one.
     pub module: String,
-    /// For people, with reasons.
+    /// Whether to answer for people, with reasons.
     pub is_debug: bool,
 }
 
@@ -88,7 +88,7 @@ impl ProbeRequest {
     ///
     /// # Errors
     ///
-    /// It names no target.
+    /// The query names no target.
     pub fn parse(query: &str) -> Result<ProbeRequest, RequestRefusal> {
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -127,7 +127,7 @@ impl ProbeSettings {
     ///
     /// # Errors
     ///
-    /// There is no such module, the target is none, or it is not allowed.
+    /// There is no such module, the target is invalid, or it is not allowed.
     pub fn check(&self, request: &ProbeRequest) -> Result<(&str, Endpoint), RequestRefusal> {
         let module = match (request.module.as_str(), self.modules.len()) {
             ("", 1) => self.modules.iter().next(),

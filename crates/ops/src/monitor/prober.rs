@@ -82,7 +82,7 @@ pub(super) struct ReadyProbe {
 }
 
 impl ScrapeProber {
-    /// What can be probed from now on, with the secret of servers that require one. `None`: nothing.
+    /// Sets what can be probed from now on, with the secret of servers that require one. `None`: nothing.
     pub fn set(&self, settings: Option<ProbeSettings>, token: Option<String>) {
         *locked(&self.settings) = settings.map(Arc::new);
         *locked(&self.token) = token;
@@ -103,7 +103,7 @@ impl ScrapeProber {
     }
 }
 
-/// What a probe found.
+/// Results of a probe.
 #[derive(Debug, Default)]
 struct Found {
     is_success: bool,
@@ -239,14 +239,14 @@ impl Found {
 
 /// The result of a probe.
 pub(super) struct ProbeReport {
-    /// As metrics.
+    /// Result as metrics.
     pub(super) snapshot: Arc<Snapshot>,
-    /// For people, if they asked for it.
+    /// Result for people, if they asked for it.
     pub(super) text: Option<String>,
 }
 
 impl ProbeReport {
-    /// That of a probe that does not end.
+    /// Report of a probe that does not end.
     pub(super) fn overdue(limit: Duration) -> ProbeReport {
         let failure = Some(("deadline".to_owned(), String::new()));
         let found = Found { duration: limit, failure, ..Found::default() };
@@ -257,7 +257,7 @@ impl ProbeReport {
     }
 }
 
-/// Without samples the encodings leave it out.
+/// Makes a gauge. Without samples the encodings leave it out.
 fn gauge(name: &'static str, help: &'static str, samples: Vec<MetricSample>) -> MetricFamily {
     MetricFamily { name, help, kind: FamilyKind::Gauge, samples }
 }
@@ -318,7 +318,7 @@ fn families(found: &Found, sum: Window) -> Vec<MetricFamily> {
     of_probe.chain(sums(sum)).collect()
 }
 
-/// What is known of all probes of a target.
+/// Metrics of all probes of a target.
 fn sums(sum: Window) -> Vec<MetricFamily> {
     if sum.counts.due == 0 {
         return Vec::new();

@@ -8,7 +8,7 @@ use linkgauge_model::units::format_period;
 /// Time from one push to the next, unless given.
 pub const DEFAULT_PUSH_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Shorter intervals have no new points: a slice takes longer.
+/// Shortest interval between two pushes. Shorter intervals have no new points: a slice takes longer.
 const MIN_PUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for one request.
@@ -43,12 +43,12 @@ impl Push {
         Ok(Push { url, every })
     }
 
-    /// How often.
+    /// Interval between two pushes.
     pub fn every(&self) -> Duration {
         self.every
     }
 
-    /// What it does, for people.
+    /// Describes the push, for people.
     pub fn describe(&self) -> String {
         format!("are pushed to {} every {}", without_password(&self.url), format_period(self.every))
     }
@@ -76,7 +76,7 @@ impl Push {
     }
 }
 
-/// Why points were not taken.
+/// Error of points that were not taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PushError {
     /// The receiver did not answer: the metrics can be sent again.

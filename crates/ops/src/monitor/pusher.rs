@@ -29,7 +29,7 @@ struct Backlog {
     bytes: usize,
     dropped_points: u64,
     failures: u32,
-    /// After a failure.
+    /// Time of the next attempt after a failure.
     retry_at: Option<Time>,
 }
 
@@ -60,7 +60,7 @@ impl Backlog {
         }
     }
 
-    /// What is to be sent now.
+    /// Request that is to be sent now.
     fn due(&self, now: Time) -> Option<&WriteRequest> {
         self.batches.front().filter(|_| self.retry_at.is_none_or(|at| now >= at))
     }
@@ -121,7 +121,7 @@ fn snapshot(ledger: &Ledger, host: &str) -> Snapshot {
 pub(super) struct Pusher {
     every: Duration,
     host: String,
-    /// When the next points are due.
+    /// Time at which the next points are due.
     due: Time,
     points: Sender<Points>,
     events: Receiver<(Timestamp, MonitorEvent)>,

@@ -15,7 +15,7 @@ pub(super) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// All metrics, measured at this time.
+    /// Makes a request with all metrics, measured at this time.
     pub fn new(snapshot: &Snapshot, at: Timestamp) -> WriteRequest {
         let mut request = Request { at, message: ProtobufMessage::default(), points: 0 };
         for family in &snapshot.families {

@@ -11,9 +11,9 @@ use super::pattern::matches;
 pub struct Silence {
     /// Names of links, with `*` for any text.
     pub(crate) link: String,
-    /// From when, if it does not begin before the monitor.
+    /// Begin, if it does not begin before the monitor.
     pub(crate) from: Option<Timestamp>,
-    /// Until when, if it ends.
+    /// End, if it ends.
     pub(crate) until: Option<Timestamp>,
     /// The hours of each day; empty: all.
     pub(crate) hours: Vec<QuietHours>,
@@ -32,7 +32,7 @@ impl Silence {
             && (self.hours.is_empty() || self.hours.iter().any(|hours| hours.contain(now, zone)))
     }
 
-    /// It, for people.
+    /// Describes the silence, for people.
     pub fn describe(&self) -> String {
         let bound = |word: &str, at: Option<Timestamp>| at.map(|at| format!(" {word} {at:.0}"));
         let bounds = [bound("from", self.from), bound("until", self.until)];

@@ -1,6 +1,6 @@
 //! The pages of a monitor: the live page with its events and histories, metrics, and the runs of its links.
 //!
-//! What the live page shows is ready before a client asks. Metrics and what is read from the store are made on request.
+//! The content of the live page is ready before a client asks. Metrics and what is read from the store are made on request.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub const METRICS_PATH: &str = "/metrics";
 /// Incidents and runs of a link that the page lists.
 const MAX_LISTED: usize = 30;
 
-/// How long a page waits before it connects again, in ms.
+/// Time that a page waits before it connects again, in ms.
 const RETRY_MS: u32 = 3_000;
 
 const PAGE: &str = include_str!("site/page.html");
@@ -77,7 +77,7 @@ impl Page {
 }
 
 impl Page {
-    /// The same, packed.
+    /// Packs the page with gzip, unless it is packed or short.
     pub(crate) fn packed(self) -> Page {
         if self.is_packed || self.body.len() < MIN_PACKED_BYTES {
             return self;
@@ -151,7 +151,7 @@ pub struct Site {
     store: Mutex<Option<PathBuf>>,
     render_run: RunRenderer,
     prober: Arc<ScrapeProber>,
-    /// Set by a client to have the file read again.
+    /// Flag that a client sets to have the file read again.
     reload: Mutex<Option<Arc<AtomicBool>>>,
 }
 
@@ -202,7 +202,7 @@ impl Site {
         site
     }
 
-    /// Metrics, and no other page.
+    /// Makes a site with metrics, and no other page.
     pub fn of_metrics() -> Site {
         let live = Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH));
         let metrics = Mutex::new(Arc::new(Snapshot::of_families([])));
@@ -230,12 +230,12 @@ impl Site {
         events.send_replace(format!("retry: {RETRY_MS}\ndata: {json}\n\n").into());
     }
 
-    /// What a client with the token sets to have the file read again.
+    /// Sets the flag with which a client with the token has the file read again.
     pub fn set_reload(&self, flag: Arc<AtomicBool>) {
         *locked(&self.reload) = Some(flag);
     }
 
-    /// Has the file read again. False: there is none.
+    /// Requests that the file is read again. False: there is none.
     pub(crate) fn reload(&self) -> bool {
         locked(&self.reload).as_ref().inspect(|flag| flag.store(true, Relaxed)).is_some()
     }
@@ -245,7 +245,7 @@ impl Site {
         &self.prober
     }
 
-    /// Where the runs and histories are. `None`: nothing is stored.
+    /// Sets the store with the runs and histories. `None`: nothing is stored.
     pub fn set_store(&self, path: Option<PathBuf>) {
         *locked(&self.store) = path;
     }
@@ -264,7 +264,7 @@ impl Site {
     ///
     /// # Errors
     ///
-    /// There is no such page, or the store cannot be read.
+    /// No such page exists, or the store cannot be read.
     pub fn make(&self, lookup: &Lookup) -> Result<Page, RequestRefusal> {
         match lookup {
             Lookup::Metrics(format) => {
@@ -299,7 +299,7 @@ impl Site {
         Ok(History { link: name, span: span.name, from, until: from + span.seconds, columns })
     }
 
-    /// What the store has of a link between two seconds.
+    /// Columns that the store has of a link between two seconds.
     fn stored(&self, name: &str, span: &HistorySpan, within: (i64, i64)) -> Result<Vec<Column>, StoreError> {
         if within.0 >= within.1 || *span == SPANS[0] {
             return Ok(Vec::new());

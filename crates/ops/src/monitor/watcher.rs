@@ -29,7 +29,7 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 /// An interval of the time series of a slice is for about this number of probes.
 const PROBES_PER_INTERVAL: f64 = 10.0;
 
-/// What was measured in a slice.
+/// Measurements of a slice.
 #[derive(Debug)]
 pub struct Slice {
     /// The clocks at its begin.
@@ -42,7 +42,7 @@ pub struct Slice {
     pub probes: Vec<Option<u64>>,
     /// The link could not be opened, or broke.
     pub failure: Option<String>,
-    /// What happened to the clocks during the slice. Losses of a slice in which the machine was suspended do not count.
+    /// Change of the clocks during the slice. Losses of a slice in which the machine was suspended do not count.
     pub(crate) clock_change: Option<ClockChange>,
     /// The document of the slice, for the time around an alarm; without the facts of this machine.
     pub run: Run,
@@ -67,7 +67,7 @@ pub(super) struct EndedSlice {
 /// A slice that is complete after its pause.
 pub(super) struct MeasuredSlice {
     slice: Slice,
-    /// After a failure: until then the link is not opened again.
+    /// Time until which the link is not opened again, after a failure.
     pub(super) pause_until: Option<Time>,
 }
 
@@ -243,7 +243,7 @@ impl Watcher {
         Slice { began, ended: began.wall, window, probes, failure: None, clock_change: None, run, replies }
     }
 
-    /// How long a link that failed is not opened again, within a slice.
+    /// Time for which a link that failed is not opened again, within a slice.
     fn pause(&self, began: ClockSnapshot, length: Duration) -> Duration {
         let back_off = MIN_BACK_OFF * 2u32.saturating_pow(self.failures_in_row.saturating_sub(1).min(16));
         let elapsed = self.calendar.now().monotonic.since(began.monotonic);
@@ -265,7 +265,7 @@ impl Watcher {
     }
 }
 
-/// How often a waiting thread looks whether to stop.
+/// Interval at which a waiting thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits until a time, and ends early when the monitor stops.
@@ -275,7 +275,7 @@ pub(super) fn wait(dialer: &Dialer, until: Time) {
     }
 }
 
-/// While the machine was suspended, a missing reply says nothing about the link: this time is a gap.
+/// Discards lost probes: while the machine was suspended, a missing reply says nothing about the link, so this time is left out.
 fn discard_losses(slice: &mut Slice) {
     let replies: Vec<u64> = slice.probes.drain(..).flatten().collect();
     let corrupt = slice.window.counts.corrupt;

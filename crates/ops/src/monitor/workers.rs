@@ -13,22 +13,22 @@ use std::time::Duration;
 use linkgauge_engine::host::cpu;
 use linkgauge_model::clock::{Clock, Time};
 
-/// Work that takes longer waits for something, even where the CPUs have much to do.
+/// Usual time of work. Work that takes longer waits for something, even where the CPUs have much to do.
 const USUAL_TIME: Duration = Duration::from_millis(20);
 
 /// A thread without work ends after this time, and the memory of its stack goes back.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
-/// How soon the end is noticed.
+/// Interval at which the end is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What follows some work.
+/// Work that follows some work.
 pub(super) enum NextWork<T> {
     /// More work, due at a time.
     At(Time, T),
     /// Work that another thread will [push](WorkQueue::push).
     Awaited,
-    /// Nothing.
+    /// End of the work.
     Ended,
 }
 
@@ -36,22 +36,22 @@ pub(super) enum NextWork<T> {
 pub(super) struct WorkQueue<T> {
     clock: Clock,
     state: Mutex<WorkState<T>>,
-    /// For a thread that is idle.
+    /// Signal to an idle thread.
     has_work: Condvar,
-    /// For the one that starts threads.
+    /// Signal to the thread that starts threads.
     is_behind: Condvar,
 }
 
 struct WorkState<T> {
-    /// By time, and in the order in which it was added.
+    /// Work by time, and in the order in which it was added.
     work: BTreeMap<(Time, u64), T>,
     added: u64,
     /// Chains of work that have not ended.
     outstanding: usize,
-    /// No work waits for its time.
+    /// Whether the queue ends, so that no work waits for its time.
     is_over: bool,
     idle_threads: usize,
-    /// When each of the others began its work.
+    /// Begin of the work of each thread that is not idle.
     working: BTreeMap<u64, Time>,
     started_threads: u64,
 }
@@ -62,7 +62,7 @@ impl<T> WorkState<T> {
         self.added += 1;
     }
 
-    /// Until the next work is due.
+    /// Time until the next work is due.
     fn time_to_work(&self, now: Time) -> Duration {
         let next = self.work.first_key_value().map(|((at, _), _)| at.since(now));
         next.map_or(Duration::MAX, |time| if self.is_over { Duration::ZERO } else { time })

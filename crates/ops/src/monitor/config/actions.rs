@@ -68,19 +68,19 @@ impl PushEntry {
     }
 }
 
-/// Why a silence cannot be used.
+/// Error of a silence that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SilenceError {
     /// A time without its offset.
     #[error("{0} is no moment: write it with its offset, like 2026-12-24T18:00:00+01:00")]
     Moment(String),
-    /// Its end is before its begin.
+    /// Silence whose end is before its begin.
     #[error("it ends before it begins: swap 'from' and 'until'")]
     Order,
-    /// Its hours cannot be read.
+    /// Hours that cannot be read.
     #[error(transparent)]
     Hours(InvalidQuietHours),
-    /// It is about nothing.
+    /// Name that no watch has, so that the silence is about nothing.
     #[error("no watch is named '{0}': write its name, with * for any text")]
     NoWatch(String),
 }

@@ -1,4 +1,4 @@
-//! What changes from one configuration to the next, for people.
+//! Describes the changes from one configuration to the next, for people.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Config, Watch};
 const MAX_LISTED: usize = 20;
 
 impl Config {
-    /// What changes from the configuration before, one change a text: links first.
+    /// Changes from the configuration before, one change a text: links first.
     pub fn changes_since(&self, before: &Config) -> Vec<String> {
         let by_name = |config: &Config| -> BTreeMap<String, Watch> {
             config.watches.iter().map(|watch| (watch.name.clone(), watch.clone())).collect()
@@ -47,7 +47,7 @@ impl Config {
     }
 }
 
-/// What differs between two watches of the same name.
+/// Differences between two watches of the same name.
 fn changed_keys(before: &Watch, after: &Watch) -> String {
     let mut changes = Vec::new();
     let mut compare = |what: &str, old: String, new: String| {

@@ -11,29 +11,29 @@ use serde_json::{Map, Value};
 
 use super::super::pattern::matches;
 
-/// No file of targets is longer.
+/// Maximum size of a file of targets, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Lists and maps within each other in a file of targets: a list of groups, each with a list.
 const MAX_DEPTH: usize = 8;
 
-/// Why a file cannot be used.
+/// Error of a file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It cannot be read.
+    /// File that cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// It is longer than any such file.
+    /// File that is longer than any such file.
     #[error("is larger than 16 MiB, which no such file is: name another")]
     TooLong,
-    /// Is not JSON, or has other content than targets.
+    /// File that is not JSON, or has other content than targets.
     #[error("is no list of targets: {0}. Write it like [{{\"targets\": [\"192.0.2.1\"]}}]")]
     Json(#[from] serde_json::Error),
-    /// Is not YAML.
+    /// File that is not YAML.
     #[error("is not YAML: {0}")]
     Yaml(#[from] saphyr_parser::ScanError),
-    /// Is YAML that lists of targets do not need.
+    /// YAML that lists of targets do not need.
     #[error("has aliases, tags or too many levels, which lists of targets do not need: write the values")]
     Complex,
 }
@@ -129,7 +129,7 @@ pub struct TargetFiles {
 }
 
 impl TargetFiles {
-    /// These files, as they are now.
+    /// Reads which files there are now.
     pub(super) fn new(patterns: Vec<PathBuf>) -> TargetFiles {
         let found = patterns.iter().flat_map(|pattern| files(pattern, ".json").unwrap_or_default());
         let state = |path: PathBuf| {
@@ -140,7 +140,7 @@ impl TargetFiles {
         TargetFiles { patterns, seen }
     }
 
-    /// Them as they are now.
+    /// State of the files as they are now.
     #[must_use]
     pub fn now(&self) -> TargetFiles {
         TargetFiles::new(self.patterns.clone())

@@ -1,4 +1,4 @@
-//! What is wrong with a file or a list of URLs, and in which line.
+//! Errors of a file or a list of URLs, with the line.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use linkgauge_engine::schedule::InvalidCase;
 use linkgauge_model::plan::{CaseSpecError, toml_text};
 use linkgauge_model::units::format_bytes;
 
-/// Why a file or a list of URLs cannot be watched.
+/// Error of a file or a list of URLs that cannot be watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -23,7 +23,7 @@ pub enum ConfigError {
     Case {
         /// Name of the entry in quotes, or its number, from 1.
         watch: String,
-        /// What is wrong.
+        /// Problem of the case.
         error: CaseSpecError,
     },
     /// A case cannot be measured.
@@ -31,7 +31,7 @@ pub enum ConfigError {
     Invalid {
         /// Name of the watch.
         name: String,
-        /// What is wrong.
+        /// Problem of the case.
         error: Box<InvalidCase>,
     },
     /// A rule cannot be read.
@@ -39,7 +39,7 @@ pub enum ConfigError {
     Rule {
         /// Name of the entry in quotes, or its number, from 1.
         watch: String,
-        /// What is wrong.
+        /// Problem of the rule.
         error: InvalidRule,
     },
     /// Quiet hours cannot be read.
@@ -47,7 +47,7 @@ pub enum ConfigError {
     QuietHours {
         /// Name of the entry in quotes, or its number, from 1.
         watch: String,
-        /// What is wrong.
+        /// Problem of the quiet hours.
         error: InvalidQuietHours,
     },
     /// An action cannot be performed.
@@ -55,13 +55,13 @@ pub enum ConfigError {
     Action {
         /// Number of the entry, from 1.
         action: usize,
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         why: &'static str,
     },
     /// The metrics cannot be pushed.
     #[error("push: {why}")]
     Push {
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         why: &'static str,
     },
     /// A silence is about nothing.
@@ -69,23 +69,23 @@ pub enum ConfigError {
     Silence {
         /// Number of the entry, from 1.
         silence: usize,
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         error: SilenceError,
     },
     /// An included file or a file of targets cannot be used.
     #[error("{}: {error}", .path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason why the file cannot be used.
         error: FileError,
     },
     /// The content of an included file or of a file of targets is wrong.
     #[error("{}: {error}", .path.display())]
     Included {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// Problem in its content.
         error: Box<ConfigError>,
     },
     /// A text that is no file names another file.
@@ -96,7 +96,7 @@ pub enum ConfigError {
     Probe {
         /// The table or the key.
         place: String,
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         why: String,
     },
     /// Messages cannot be repeated after this time.
@@ -105,7 +105,7 @@ pub enum ConfigError {
     /// Two watches have one name.
     #[error("two watches are named '{0}': give each a name of its own")]
     SameName(String),
-    /// There is nothing to watch, or too much.
+    /// Number of links to watch, which is 0 or too large.
     #[error("{amount} links to watch: a monitor watches 1 to {MAX_WATCHES}", amount = format_amount(*.0))]
     Count(usize),
     /// The store would hold nothing.
@@ -116,7 +116,7 @@ pub enum ConfigError {
     At {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Problem in that line.
         error: Box<ConfigError>,
     },
     /// A setting does not fit the others.
@@ -124,13 +124,13 @@ pub enum ConfigError {
     Unfit {
         /// Name of the watch.
         name: String,
-        /// What is wrong, and what to try.
+        /// Problem, and what to try.
         why: String,
     },
 }
 
 impl ConfigError {
-    /// The same with its line in the text, where it is about one entry: the `number`th watch, an action, or another key.
+    /// Adds the line in the text to an error about one entry: the `number`th watch, an action, or another key.
     pub(super) fn at_entry(self, text: &str, number: usize) -> ConfigError {
         let of_watch = |key| toml_text::line_of_entry(text, "watch", number, key);
         let line = match &self {
@@ -156,7 +156,7 @@ impl ConfigError {
         self.at(line)
     }
 
-    /// The same with the line of a key in the text.
+    /// Adds the line of a key in the text to the error.
     pub(super) fn at_key(self, text: &str, key: &str) -> ConfigError {
         self.at(toml_text::line_of(text, &[key]))
     }

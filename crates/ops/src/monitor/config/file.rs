@@ -53,7 +53,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// It is invalid, or describes something that cannot be measured. Nothing was opened.
+    /// The text is invalid, or describes something that cannot be measured. Nothing was opened.
     pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
         Config::read(text, None)
     }
@@ -62,7 +62,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::from_toml`], and for the other files.
+    /// Same errors as [`Config::from_toml`], also for the other files.
     pub fn from_toml_in(text: &str, folder: &Path) -> Result<Config, ConfigError> {
         Config::read(text, Some(folder))
     }
@@ -108,9 +108,9 @@ impl Config {
     }
 }
 
-/// What was read so far.
+/// Configuration that was read so far.
 struct Reading<'a> {
-    /// `None`: no other file is read.
+    /// Folder of the other files; `None`: no other file is read.
     folder: Option<&'a Path>,
     watches: Vec<Watch>,
     /// Files of targets.

@@ -22,10 +22,10 @@ const DEFAULT_RATE: f64 = 100.0;
 /// Time for a reply.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// More threads at the same time would measure each other.
+/// Maximum number of probes at the same time. More threads would measure each other.
 const MAX_CONCURRENT: usize = 250;
 
-/// `[probe]` of a file.
+/// Table `[probe]` of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProbeEntry {

@@ -13,11 +13,11 @@ use linkgauge_model::run::Run;
 use linkgauge_model::sample::Window;
 use linkgauge_model::units::{format_nanoseconds, format_period};
 
-/// Why a link is down that could be opened.
+/// Reason why a link is down that could be opened.
 const NO_REPLIES: &str = "the last 3 probes have no reply";
 
 impl WatchState {
-    /// All that the actions can learn of.
+    /// Conditions that the actions can learn of.
     fn conditions(&mut self) -> impl Iterator<Item = &mut Condition> {
         let alarms = self.alerts.iter_mut().map(|alert: &mut Alert| &mut alert.condition);
         [&mut self.outage, &mut self.missed].into_iter().chain(alarms)
@@ -25,7 +25,7 @@ impl WatchState {
 }
 
 impl Ledger<'_> {
-    /// What is due for the actions now. A watch for which `is_silenced` is true sends nothing.
+    /// Notices that are due for the actions now. A watch for which `is_silenced` is true sends nothing.
     pub(crate) fn take_notices(
         &mut self,
         now: Timestamp,
@@ -174,7 +174,7 @@ fn after(lasted: SignedDuration) -> String {
     format!("after {}", format_period(seconds))
 }
 
-/// What was measured in a minute, for people.
+/// Describes what was measured in a minute, for people.
 fn describe(minute: &Window) -> String {
     let lost = format!("{:.1} %", 100.0 * minute.counts.loss_share().unwrap_or(0.0));
     match minute.quantile_ns(0.5) {

@@ -1,4 +1,4 @@
-//! What was known before a restart.
+//! Restores what was known before a restart.
 
 use super::super::condition::{Condition, ConditionDetails};
 use super::super::level::{LEVEL_WINDOW_S, MAX_LEVEL_WINDOWS};

@@ -58,7 +58,7 @@ fn replies(count: usize) -> Vec<Option<u64>> {
     (0..count).map(|n| Some(1_000_000 + n as u64 * 1_000)).collect()
 }
 
-/// What the actions receive after the last slice.
+/// Notices that the actions receive after the last slice.
 fn notices(ledger: &mut Ledger) -> Vec<Notice> {
     let last = ledger.states()[0].recent.back().map_or(0, |(second, _)| *second);
     ledger.take_notices(Timestamp::from_second(last + 10).unwrap(), &|_| false)
