@@ -44,7 +44,7 @@ pub enum PortError {
     NotAPort,
     /// The port exists in the system, but not in the machine.
     NoHardware,
-    /// Another program uses it.
+    /// Another program uses the port.
     InUse,
     /// This user may not open it.
     NotPermitted,

@@ -1,7 +1,7 @@
 //! Carries out a mesh: which agent gets which order when, what each answer means, and what a silent host costs.
 //!
-//! It is a state machine without I/O, so a test can play all agents. Agents are not trusted: an answer that belongs to no order,
-//! or to another test, ends that agent. A host that is lost costs only its own pairs.
+//! The coordinator is a state machine without I/O, so a test can play all agents. Agents are not trusted: an answer that belongs
+//! to no order, or to another test, ends that agent. A host that is lost costs only its own pairs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

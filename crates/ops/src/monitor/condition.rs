@@ -27,7 +27,7 @@ pub(crate) struct ConditionDetails {
 /// An outage or an alarm, and what the actions know of it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Condition {
-    /// Time since when it is on.
+    /// Begin of the current state "on"; `None`: it is off.
     since: Option<Timestamp>,
     /// The last change.
     changed: Timestamp,

@@ -84,7 +84,7 @@ pub struct Config {
     pub probe: Option<ProbeSettings>,
     /// Times at which the actions receive nothing.
     pub silences: Vec<Silence>,
-    /// Time after which the actions receive an outage or an alarm that goes on again.
+    /// Time after which an ongoing outage or alarm is sent to the actions again.
     pub repeat: Option<Duration>,
 }
 

@@ -309,7 +309,7 @@ impl SiteServerState {
 }
 
 impl SiteServerState {
-    /// Requests that the file is read again. Only a program with the token may: a page of another site cannot send it as `Bearer`.
+    /// Requests that the file is read again. Only a program with the token may do so: another site cannot send it as `Bearer`.
     fn reload(&self, method: &Method, headers: &HeaderMap) -> Result<Page, RequestRefusal> {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let is_program = authorization.is_some_and(|value| value.to_ascii_lowercase().starts_with("bearer "));

@@ -266,7 +266,7 @@ impl WatchState {
         self.set_state(is_up)
     }
 
-    /// Sets the state. Returns whether the link was not in it before: at the start, whether that is an outage or the end of an earlier one.
+    /// Sets the state; returns whether it is new. At the start, an outage is new, or the end of one from before a restart.
     fn set_state(&mut self, is_up: bool) -> bool {
         let was_up = self.is_up.replace(is_up);
         was_up.map_or(!is_up || self.outage.is_on(), |was_up| was_up != is_up)

@@ -86,7 +86,7 @@ pub struct Overview {
     pub host: String,
     /// Time of the overview, in seconds since 1970.
     pub at: i64,
-    /// Time since when this monitor runs, in seconds since 1970.
+    /// Start of this monitor, in seconds since 1970.
     pub since: i64,
     /// The links, in the order of the configuration.
     pub links: Vec<LinkView>,

@@ -13,7 +13,7 @@ use linkgauge_model::run::Run;
 use linkgauge_model::sample::Window;
 use linkgauge_model::units::{format_nanoseconds, format_period};
 
-/// Reason why a link is down that could be opened.
+/// Reason for the outage of a link that could be opened.
 const NO_REPLIES: &str = "the last 3 probes have no reply";
 
 impl WatchState {
