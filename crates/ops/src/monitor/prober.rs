@@ -108,7 +108,7 @@ impl ScrapeProber {
 struct Found {
     is_success: bool,
     duration: Duration,
-    /// The name was resolved, the link opened, the requests sent and replied.
+    /// Times to resolve the name, to open the link, and to send the requests and receive the replies. `None`: no such phase.
     phases: [Option<Duration>; 3],
     address: Option<IpAddr>,
     probes: Window,
