@@ -56,7 +56,7 @@ fn recorder_reply(bencher: Bencher, times: RecordedTimes) {
 /// A latency case on `mem://` without an end.
 fn endless(message_bytes: u32) -> (Endpoint, Load, Caps) {
     let endpoint: Endpoint = "mem://bench".parse().expect("an endpoint");
-    let caps = Registry::standard().caps(&endpoint).expect("mem is a transport");
+    let caps = Registry::standard().transports.caps(&endpoint).expect("mem is a transport");
     (endpoint, Load { timeout: Duration::from_secs(1), ..Load::endless(message_bytes) }, caps)
 }
 

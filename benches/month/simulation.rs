@@ -278,8 +278,12 @@ fn kills(plants: &[Plant]) -> Vec<(Duration, Duration)> {
 fn serve(dialer: &Dialer, world: World, seed: u64) -> Box<dyn Listener> {
     let endpoint = LINK.parse().expect("an endpoint");
     let mut listener = dialer.listen(&endpoint).expect("it listens");
-    let room =
-        Registry::standard().caps(&endpoint).expect("the link is known").max_message_bytes.unwrap_or(65_536);
+    let room = Registry::standard()
+        .transports
+        .caps(&endpoint)
+        .expect("the link is known")
+        .max_message_bytes
+        .unwrap_or(65_536);
     let (world, next_seed) = (Arc::new(world), AtomicU64::new(seed << 32));
     let new_party = move |_: &str| -> Box<dyn Party> {
         let random = SplitMix64::new(next_seed.fetch_add(1, Relaxed));

@@ -93,7 +93,7 @@ pub fn endpoint(data: &[u8]) {
     assert_eq!(endpoint.to_string().parse::<Endpoint>().as_ref(), Ok(&endpoint));
     // A bare host or device gets its scheme.
     assert!(!text.contains("://") || endpoint.to_string() == text);
-    let _ = (endpoint.host_port(), Registry::standard().caps(&endpoint));
+    let _ = (endpoint.host_port(), Registry::standard().transports.caps(&endpoint));
     if let Ok(next) = endpoint.with_number_offset(3) {
         assert_eq!(next.scheme(), endpoint.scheme());
         assert!(next.options().eq(endpoint.options()), "{endpoint} {next}");

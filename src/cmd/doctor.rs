@@ -122,7 +122,11 @@ fn examine_host() -> DoctorReport {
 }
 
 fn shares_threads(transport: &Transport) -> bool {
-    let caps = transport.example.parse().ok().and_then(|example| Registry::standard().caps(&example).ok());
+    let caps = transport
+        .example
+        .parse()
+        .ok()
+        .and_then(|example| Registry::standard().transports.caps(&example).ok());
     caps.is_some_and(|caps| caps.descriptor.can_share_thread())
 }
 

@@ -61,6 +61,24 @@ pub struct Flags {
     save: SaveFlags,
 }
 
+impl Flags {
+    /// Refuses flags that mean nothing for the format.
+    fn check_used_by(&self, format: &ImportFormat) -> Result<()> {
+        let given = [
+            ("unit", self.unit.is_some()),
+            ("lost", self.lost.is_some()),
+            ("column", self.column.is_some()),
+            ("by", self.by.is_some()),
+        ];
+        let unused = |(name, is_given): &(&str, bool)| *is_given && !format.flags.contains(name);
+        let Some((name, _)) = given.into_iter().find(unused) else { return Ok(()) };
+        let users =
+            IMPORT_FORMATS.iter().filter(|format| format.flags.contains(&name)).map(|format| format.name);
+        let users: Vec<&str> = users.collect();
+        bail!("--{name} is for the formats {}, not for {}: leave it out", users.join(", "), format.name)
+    }
+}
+
 fn format_values() -> PossibleValuesParser {
     let formats = IMPORT_FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.summary));
     formats.collect::<Vec<_>>().into()
@@ -70,6 +88,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check_writable(0)?;
     flags.save.check()?;
     let format = import_format(&flags.format).context("clap knows only these")?;
+    flags.check_used_by(format)?;
     let mut runs = Vec::new();
     let mut import = |path: &PathBuf| {
         let run = import_file(format, path, &flags)?;

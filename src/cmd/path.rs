@@ -151,7 +151,10 @@ fn probe_endpoint(url: &Endpoint, asked: Option<KindOfProbe>) -> Result<(Endpoin
     if let (Some(port), false, true) = (service_port, has_port, kind == ProbeKind::Tcp) {
         endpoint = endpoint.with_port(port)?;
     }
-    Registry::standard().caps(&endpoint).map_err(|fault| link::LinkError::new(&endpoint, fault))?;
+    Registry::standard()
+        .transports
+        .caps(&endpoint)
+        .map_err(|fault| link::LinkError::new(&endpoint, fault))?;
     Ok((endpoint, kind))
 }
 

@@ -269,7 +269,9 @@ fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'
 
 /// True if every link preserves message boundaries, so that the server knows message sizes.
 fn all_keep_message_boundaries(urls: &[Endpoint]) -> bool {
-    urls.iter().all(|url| Registry::standard().caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
+    urls.iter().all(|url| {
+        Registry::standard().transports.caps(url).is_ok_and(|caps| caps.framing == Framing::Message)
+    })
 }
 
 /// How to get a server of a protocol that only devices speak.

@@ -162,7 +162,7 @@ pub fn urls_print_back_as_typed() {
             let endpoint: Endpoint = url.parse().unwrap();
             assert_eq!(endpoint.to_string(), url);
             assert_eq!(endpoint.scheme(), transport.scheme);
-            Registry::standard().caps(&endpoint).unwrap();
+            Registry::standard().transports.caps(&endpoint).unwrap();
         }
     }
 }
@@ -172,7 +172,7 @@ pub fn unknown_options_are_refused() {
         for url in (transport.loopback_urls)("/tmp").into_iter().chain([transport.example.to_owned()]) {
             let joint = if url.contains('?') { '&' } else { '?' };
             let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();
-            let error = Registry::standard().caps(&endpoint).unwrap_err().to_string();
+            let error = Registry::standard().transports.caps(&endpoint).unwrap_err().to_string();
             assert!(error.contains("unknown option 'nonsense'"), "{error}");
         }
     }
@@ -180,7 +180,7 @@ pub fn unknown_options_are_refused() {
 
 pub fn caps_of_the_link_are_those_of_its_endpoint() {
     each(|url, server| {
-        let promised = Registry::standard().caps(&server.endpoint).unwrap();
+        let promised = Registry::standard().transports.caps(&server.endpoint).unwrap();
         let link = server.open();
         assert_eq!(link.caps(), &promised, "{url}");
         assert!(link.descriptor().is_some() || !promised.descriptor.can_share_thread(), "{url}");
@@ -421,7 +421,8 @@ pub fn many_flows_of_a_case_are_all_measured() {
         let directory = tempfile::tempdir().unwrap();
         for url in (transport.loopback_urls)(directory.path().to_str().unwrap()) {
             let dialer = Registry::standard().dialer(Clock::System);
-            let several = Registry::standard().caps(&url.parse().unwrap()).unwrap().can_open_parallel;
+            let several =
+                Registry::standard().transports.caps(&url.parse().unwrap()).unwrap().can_open_parallel;
             for protocol in ["linkgauge", "echo"].into_iter().filter(|_| several) {
                 let server = Server::on(&url).protocol(protocol).start_with(&dialer);
                 let Ok(server) = server else { continue };

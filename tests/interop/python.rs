@@ -22,7 +22,9 @@ fn python(program: &Path, folder: &Path, arguments: &[&str]) -> String {
 fn the_wheel_works_in_a_fresh_environment() {
     let root = Path::new(ROOT);
     let directory = tempfile::tempdir().unwrap();
-    let wheels = root.join("target/wheels").display().to_string();
+    let wheels = root.join("target/wheels");
+    assert!(wheels.is_dir(), "{}: ./check --all builds it", wheels.display());
+    let wheels = wheels.display().to_string();
     python(&interpreter(), root, &["-m", "venv", &directory.path().join("fresh").display().to_string()]);
     let fresh = directory.path().join("fresh/bin/python");
     let install = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--find-links"];

@@ -46,7 +46,7 @@ fn ser2net_applies_the_settings_of_the_url() {
     let facts = link.facts();
     assert_eq!(facts["line_granted"], "19200 8O2");
     assert_eq!(facts["signature"], "ser2net");
-    assert_eq!(link.caps(), &Registry::standard().caps(&url.parse().unwrap()).unwrap());
+    assert_eq!(link.caps(), &Registry::standard().transports.caps(&url.parse().unwrap()).unwrap());
     all_values_come_back(&mut *link);
     // ser2net sends a message to a second client, and we show it, unless the following reset arrives first.
     let busy = open(&url).err().unwrap();

@@ -123,7 +123,7 @@ fn transports_are_listed() {
 fn transports_whose_flows_have_a_thread_each_are_named() {
     let keeps_thread = |transport: &&Transport| {
         let example = transport.example.parse().unwrap();
-        !Registry::standard().caps(&example).unwrap().descriptor.can_share_thread()
+        !Registry::standard().transports.caps(&example).unwrap().descriptor.can_share_thread()
     };
     let schemes =
         Registry::standard().transports.0.iter().filter(keeps_thread).map(|transport| code(transport.scheme));

@@ -235,7 +235,7 @@ fn attack(
 ) -> Result<(), String> {
     let dialer = Registry::standard().dialer(Clock::new_virtual());
     let endpoint = endpoint(plan).clone();
-    let caps = Registry::standard().caps(&endpoint).unwrap();
+    let caps = Registry::standard().transports.caps(&endpoint).unwrap();
     let honest = known(protocol).serve.map(|_| service(protocol.name, ServerLimits::default()));
     let mut listener = dialer.listen(&endpoint).unwrap();
     let hosted = listener.set_party_factory(Box::new(move |from| {
@@ -418,7 +418,8 @@ fn a_protocol_of_its_own() {
     let serves = known(protocol).serve.is_some();
     for url in LINKS.iter().filter(|_| serves) {
         let endpoint: Endpoint = url.parse().unwrap();
-        let (service, caps) = (service(&name, GRANTED), Registry::standard().caps(&endpoint).unwrap());
+        let (service, caps) =
+            (service(&name, GRANTED), Registry::standard().transports.caps(&endpoint).unwrap());
         if service.check_link(&caps).is_err() {
             continue;
         }

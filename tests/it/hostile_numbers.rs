@@ -116,7 +116,7 @@ fn any_number_in_a_url_is_refused_or_runs() {
             for value in &values {
                 let base = transport.example.split('?').next().unwrap();
                 let Ok(endpoint) = format!("{base}?{name}={value}").parse() else { continue };
-                let _ = Registry::standard().caps(&endpoint);
+                let _ = Registry::standard().transports.caps(&endpoint);
                 if transport.scheme == "mem" {
                     for of in ["far?", "far-messages?type=message&", "far?delay=1s&"] {
                         let url = format!("mem://{of}{name}={value}");

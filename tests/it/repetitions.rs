@@ -15,7 +15,7 @@ fn run(text: &str) -> Run {
     let plan = schedule::check(Plan::from_toml(text).unwrap(), Registry::standard()).unwrap();
     let dialer = Registry::standard().dialer(Clock::new_virtual());
     for endpoint in plan.cases().flat_map(|case| &case.endpoints) {
-        let caps = Registry::standard().caps(endpoint).unwrap();
+        let caps = Registry::standard().transports.caps(endpoint).unwrap();
         let server = move |_: &str| -> Box<dyn link::party::Party> {
             Box::new(echo_reflector(&caps, Duration::from_secs(60)))
         };

@@ -50,8 +50,9 @@ impl VirtualNet {
         // The client's URL holds the impairments of the link; the server's URL needs only the type.
         let messages = endpoints.iter().map(|url| format!("{url}-messages?type=message").parse().unwrap());
         let lossy = endpoints.iter().map(|url| format!("{url}-lossy?type=message&drop=9").parse().unwrap());
-        let fits =
-            |endpoint: &Endpoint| service.check_link(&Registry::standard().caps(endpoint).unwrap()).is_ok();
+        let fits = |endpoint: &Endpoint| {
+            service.check_link(&Registry::standard().transports.caps(endpoint).unwrap()).is_ok()
+        };
         let all = endpoints.iter().cloned().chain(messages).chain(lossy);
         let all: Vec<_> = all.filter(fits).collect();
         let server = Server::start(&all, &service, &limits, &dialer).unwrap();

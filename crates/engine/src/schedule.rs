@@ -404,7 +404,7 @@ mod tests {
         let dialer = Registry::standard().dialer(Clock::new_virtual());
         let endpoint: linkgauge_model::endpoint::Endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = Registry::standard().caps(&endpoint).unwrap();
+        let caps = Registry::standard().transports.caps(&endpoint).unwrap();
         let new_server = move |_: &str| -> Box<dyn crate::link::party::Party> {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };

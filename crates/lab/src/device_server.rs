@@ -346,8 +346,10 @@ fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
     if options.max_clients == 0 {
         return Err(LabError::Invalid("a port must accept at least one client".to_owned()));
     }
-    let caps =
-        Registry::standard().caps(&options.listen).map_err(|fault| LinkError::new(&options.listen, fault))?;
+    let caps = Registry::standard()
+        .transports
+        .caps(&options.listen)
+        .map_err(|fault| LinkError::new(&options.listen, fault))?;
     if caps.framing != Framing::Stream {
         return Err(LabError::Invalid(format!("{}: a device server needs a stream", options.listen)));
     }

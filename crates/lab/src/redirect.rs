@@ -161,7 +161,7 @@ impl Redirector {
     pub fn start(options: &RedirectorOptions) -> Result<Redirector, LabError> {
         let remote = &options.remote;
         let fault = |fault| LinkError::new(remote, fault);
-        let caps = Registry::standard().caps(remote).map_err(fault)?;
+        let caps = Registry::standard().transports.caps(remote).map_err(fault)?;
         if caps.framing != Framing::Stream {
             return Err(LabError::Invalid(format!("{remote}: a serial port needs a stream")));
         }

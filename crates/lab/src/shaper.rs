@@ -271,7 +271,8 @@ impl Drop for Shaper {
 ///
 /// Fails if the endpoint is invalid.
 pub fn is_stream_endpoint(endpoint: &Endpoint) -> Result<bool, LinkError> {
-    let caps = Registry::standard().caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+    let caps =
+        Registry::standard().transports.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(caps.framing == Framing::Stream)
 }
 

@@ -317,7 +317,7 @@ impl Target {
     /// The endpoint is invalid.
     pub fn new(endpoint: Endpoint) -> Result<Target, link::LinkError> {
         let fail = |fault| link::LinkError::new(&endpoint, fault);
-        let caps = Registry::standard().caps(&endpoint).map_err(fail)?;
+        let caps = Registry::standard().transports.caps(&endpoint).map_err(fail)?;
         let options = Registry::standard().transports.find(&endpoint).map_err(fail)?.options;
         Ok(Target { endpoint, caps, is_local: false, options })
     }

@@ -5,6 +5,7 @@ use std::io::BufRead;
 
 use csv::{ReaderBuilder, StringRecord};
 
+use super::by_name::ByName;
 use super::line_reader::{LineReader, only_unfinished_line, quote, unfinished_line};
 use super::samples::{SampleLog, TimeUnit, is_same_value, named_unit};
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, format_error};
@@ -13,12 +14,11 @@ use linkgauge_model::run::{CaseResult, Warning};
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "csv",
     summary: "tables with a header line: a column of latencies (--column, --unit), and one that names the test of a row (--by)",
+    flags: &["unit", "lost", "column", "by"],
     read,
 };
 
 const MAX_LINE_BYTES: u64 = 1 << 16;
-/// Maximum number of tests in one file.
-const MAX_CASES: usize = 1000;
 /// Possible characters between the cells.
 const DELIMITERS: [u8; 3] = [b',', b';', b'\t'];
 
@@ -77,7 +77,7 @@ struct Table<'a> {
     about: &'a ImportOptions,
     layout: TableLayout,
     unit: TimeUnit,
-    tests: Vec<(String, SampleLog)>,
+    tests: ByName<SampleLog>,
 }
 
 impl Table<'_> {
@@ -91,14 +91,7 @@ impl Table<'_> {
             )));
         };
         let name = self.layout.test.and_then(cell).unwrap_or_default();
-        let at = self.tests.iter().position(|(known, _)| known == name).unwrap_or(self.tests.len());
-        if at == self.tests.len() {
-            if at == MAX_CASES {
-                return Err(format_error(format!("more than {MAX_CASES} tests (--by)")));
-            }
-            self.tests.push((name.to_owned(), SampleLog::new(self.unit)));
-        }
-        let log = &mut self.tests[at].1;
+        let log = self.tests.entry(name, || SampleLog::new(self.unit))?;
         // Where a comma separates no cells it may be a decimal one.
         let number = if self.layout.delimiter == b',' { text.to_owned() } else { text.replace(',', ".") };
         if self.about.lost_marker.as_ref().is_some_and(|marker| is_same_value(marker, text)) {
@@ -114,7 +107,7 @@ impl Table<'_> {
     /// The cases of the tests, and the doubts about them.
     fn into_cases(self) -> (Vec<CaseResult>, Vec<Warning>) {
         let (mut cases, mut warnings) = (Vec::new(), Vec::new());
-        for (name, log) in self.tests {
+        for (name, log) in self.tests.into_values() {
             let (mut case, doubts) = log.into_case(self.about, &FORMAT);
             if self.layout.test.is_some() {
                 let endpoint = self.about.endpoint.as_ref();
@@ -132,7 +125,8 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let unit = named_unit(about)?;
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let header = lines.next_line()?.ok_or_else(|| format_error("the file is empty"))?.to_owned();
-    let mut table = Table { about, layout: TableLayout::of_header(&header, about)?, unit, tests: Vec::new() };
+    let mut table =
+        Table { about, layout: TableLayout::of_header(&header, about)?, unit, tests: ByName::new() };
     let mut cut_off = None;
     while let Some(line) = lines.next_line()?.map(str::to_owned) {
         if line.trim().is_empty() {

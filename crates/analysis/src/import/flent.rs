@@ -3,21 +3,27 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::line_reader::quote;
 use super::neighbours::{RecentTimes, sample_of_duration};
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error,
+    latency_recorder,
+};
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Delivery, Figures, SeriesEntry, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder, append_entries};
+use linkgauge_model::sample::append_entries;
 use linkgauge_model::stats;
 
-pub(crate) const FORMAT: ImportFormat =
-    ImportFormat { name: "flent", summary: "data files of Flent (.flent.gz): pings and transfers", read };
+pub(crate) const FORMAT: ImportFormat = ImportFormat {
+    name: "flent",
+    summary: "data files of Flent (.flent.gz): pings and transfers",
+    flags: &[],
+    read,
+};
 
 /// Hours of a test with many series. The file is held in memory.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -180,7 +186,7 @@ impl Series<'_> {
     }
 
     fn pings(&self, about: &ImportOptions) -> Option<CaseResult> {
-        let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+        let mut recorder = latency_recorder();
         let (mut recent, scale) = (RecentTimes::default(), self.raw_scale());
         let mut numbers: Option<(u64, u64)> = None;
         for value in self.raw {

@@ -9,7 +9,6 @@ mod intervals;
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
-use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use jiff::Timestamp;
@@ -18,16 +17,21 @@ use super::line_reader::{LineReader, quote, unfinished_line};
 use super::samples::TimeUnit;
 use super::{
     ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
+    latency_recorder,
 };
 use encoding::HistogramFault;
 use intervals::LogDuration;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder};
+use linkgauge_model::sample::Recorder;
 use linkgauge_model::units::format_plural;
 
-pub(crate) const FORMAT: ImportFormat =
-    ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, default ns)", read };
+pub(crate) const FORMAT: ImportFormat = ImportFormat {
+    name: "hdr",
+    summary: "interval logs of HdrHistogram (--unit, default ns)",
+    flags: &["unit"],
+    read,
+};
 
 /// Maximum length of a line, in bytes, above that of any histogram of five digits.
 const MAX_LINE_BYTES: u64 = 8 << 20;
@@ -115,10 +119,7 @@ fn parse_row(line: &str, lines: &LineReader) -> Result<Option<LogInterval>, Impo
 
 impl TaggedCase {
     pub fn new() -> TaggedCase {
-        TaggedCase {
-            recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
-            intervals: LogDuration::default(),
-        }
+        TaggedCase { recorder: latency_recorder(), intervals: LogDuration::default() }
     }
 
     fn into_case(mut self, tag: &str, about: &ImportOptions, unit: f64) -> CaseResult {

@@ -20,7 +20,7 @@ use linkgauge_model::run::{Warning, WarningCode};
 use test::TestDocument;
 
 pub(crate) const FORMAT: ImportFormat =
-    ImportFormat { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
+    ImportFormat { name: "iperf3", summary: "results of iperf3 --json and --json-stream", flags: &[], read };
 
 /// Maximum size of a file, in bytes: several days with some streams. The file is held in memory.
 const MAX_FILE_BYTES: u64 = 128 << 20;

@@ -6,22 +6,28 @@
 
 use std::fmt;
 use std::io::{BufRead, Read};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::neighbours::RecentTimes;
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error,
+    latency_recorder,
+};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder, Sample, ServerTimestamps};
+use linkgauge_model::sample::{Recorder, Sample, ServerTimestamps};
 
-pub(crate) const FORMAT: ImportFormat =
-    ImportFormat { name: "irtt", summary: "results of irtt client -o FILE (.json, .json.gz)", read };
+pub(crate) const FORMAT: ImportFormat = ImportFormat {
+    name: "irtt",
+    summary: "results of irtt client -o FILE (.json, .json.gz)",
+    flags: &[],
+    read,
+};
 
 /// Maximum size of a file, in bytes: half a million round trips. The file is not held in memory, but a hostile file may be one
 /// long text.
@@ -222,7 +228,7 @@ struct RoundTripLog {
 
 impl RoundTripLog {
     fn new() -> RoundTripLog {
-        let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+        let mut recorder = latency_recorder();
         recorder.expect_server_timestamps();
         RoundTripLog {
             recorder,

@@ -5,26 +5,29 @@
 //! A request without a response has the status 0.
 
 use std::io::BufRead;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::by_name::ByName;
 use super::line_reader::{LineReader, quote, unfinished_line};
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::neighbours::sample_of_duration;
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error,
+    latency_recorder,
+};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
-use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
+use linkgauge_model::sample::Recorder;
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "k6",
     summary: "data points of k6 run --out json=FILE (--column: the metric, default http_req_duration)",
+    flags: &["column"],
     read,
 };
 
 const MAX_LINE_BYTES: u64 = 1 << 16;
-/// Maximum number of URLs in one file.
-const MAX_CASES: usize = 1000;
 /// A day: no request of k6 takes longer.
 const MAX_LATENCY_MS: f64 = 86_400_000.0;
 const USUAL_METRIC: &str = "http_req_duration";
@@ -44,7 +47,7 @@ struct K6Line {
 struct Data {
     time: Option<String>,
     value: Option<f64>,
-    /// Of a metric: `time` if its values are milliseconds.
+    /// Kind of the values of a metric: `time` if they are milliseconds.
     contains: Option<String>,
     tags: Option<Tags>,
 }
@@ -57,17 +60,12 @@ struct Tags {
     status: Option<String>,
 }
 
-/// The points of one URL.
-struct Requests {
-    url: String,
-    recorder: Recorder,
-}
-
 /// The points of a metric.
 struct K6Points<'a> {
     metric: &'a str,
     has_metric: bool,
-    requests: Vec<Requests>,
+    /// Requests by URL.
+    requests: ByName<Recorder>,
     /// Begin of the first request and end of the last one.
     span: Option<(Timestamp, Timestamp)>,
 }
@@ -94,23 +92,13 @@ impl K6Points<'_> {
         let tags = line.data.tags.unwrap_or_default();
         let is_lost = tags.status.as_deref() == Some("0");
         let url = tags.name.or(tags.url).unwrap_or_default();
-        let at = self.requests.iter().position(|known| known.url == url).unwrap_or(self.requests.len());
-        if at == self.requests.len() {
-            if at == MAX_CASES {
-                return Err(format_error(format!("more than {MAX_CASES} URLs")));
-            }
-            let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
-            self.requests.push(Requests { url, recorder });
-        }
-        let recorder = &mut self.requests[at].recorder;
+        let recorder = self.requests.entry(&url, latency_recorder)?;
         recorder.counts.sent += 1;
         let nanoseconds = (milliseconds * 1e6).round() as u64;
         if is_lost {
             recorder.record_loss(Time(0));
         } else {
-            let sequence = recorder.counts.received;
-            let received = Time(nanoseconds);
-            recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+            recorder.record_reply(sample_of_duration(recorder.counts.received, nanoseconds), 0);
         }
         self.extend_span(line.data.time.as_deref(), nanoseconds);
         Ok(())
@@ -126,7 +114,7 @@ impl K6Points<'_> {
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let metric = about.column.as_deref().unwrap_or(USUAL_METRIC);
-    let mut points = K6Points { metric, has_metric: false, requests: Vec::new(), span: None };
+    let mut points = K6Points { metric, has_metric: false, requests: ByName::new(), span: None };
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let mut warnings = Vec::new();
     while let Some(text) = lines.next_line()? {
@@ -149,7 +137,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     }
     let elapsed_ns =
         points.span.map_or(0, |(first, last)| last.duration_since(first).as_nanos().max(0) as u64);
-    let cases = points.requests.into_iter().map(|Requests { url, recorder }| {
+    let cases = points.requests.into_values().into_iter().map(|(url, recorder)| {
         let mut figures = recorder.latency_figures(&about.late_limits);
         figures.times.jitter_ns = None;
         figures.delivery.messages_per_second = None;

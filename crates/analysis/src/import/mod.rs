@@ -4,6 +4,7 @@
 //! treated as hostile: it is read in bounded memory and rejected with the number of the invalid line.
 
 mod below;
+mod by_name;
 pub(crate) mod csv;
 pub(crate) mod flent;
 pub(crate) mod hdr;
@@ -18,6 +19,7 @@ pub(crate) mod samples;
 pub(crate) mod sockperf;
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use flate2::bufread::MultiGzDecoder;
@@ -32,6 +34,8 @@ use linkgauge_model::run::{
     CaseResult, Environment, Figures, IMPORTED_FROM, Run, RunError, SCHEMA, TOOL, Warning, WarningCode,
 };
 
+use linkgauge_model::sample::{RecordedTimes, Recorder};
+
 pub use samples::TimeUnit;
 
 /// A supported format.
@@ -41,6 +45,8 @@ pub struct ImportFormat {
     pub name: &'static str,
     /// Description for `--help`, one line.
     pub summary: &'static str,
+    /// Flags of `import` that it uses, of those that only some formats do.
+    pub flags: &'static [&'static str],
     /// Reads a whole file.
     pub read: fn(&mut dyn io::BufRead, &ImportOptions) -> Result<ImportedFile, ImportError>,
 }
@@ -221,6 +227,11 @@ impl Read for &mut HashingReader<'_> {
         self.hash.update(&into[..length]);
         Ok(length)
     }
+}
+
+/// A recorder of round trips whose times of sending are not known.
+fn latency_recorder() -> Recorder {
+    Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None)
 }
 
 /// A case from a file, without the facts that need a link.

@@ -9,20 +9,21 @@
 mod fping;
 
 use std::io::BufRead;
-use std::sync::Arc;
 
 use super::line_reader::{LineReader, only_unfinished_line, quote, unfinished_line};
 use super::neighbours::{RecentTimes, sample_of_duration};
 use super::{
     ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
+    latency_recorder,
 };
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Distribution, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder};
+use linkgauge_model::sample::Recorder;
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "ping",
     summary: "text output of ping (Linux, busybox, macOS, BSD, Windows) and fping",
+    flags: &[],
     read,
 };
 
@@ -133,7 +134,7 @@ impl PingTarget {
         PingTarget {
             name,
             message_bytes: message_bytes.filter(|size| *size <= 1 << 20).unwrap_or(0),
-            recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
+            recorder: latency_recorder(),
             recent: RecentTimes::default(),
             failed_before: 0,
             counted: None,

@@ -6,7 +6,7 @@ use super::{ImportError, ImportFormat, ImportOptions, ImportedFile, format_error
 use linkgauge_model::run::{Run, is_valid_id, quote_id};
 
 pub(crate) const FORMAT: ImportFormat =
-    ImportFormat { name: "run", summary: "run documents of linkgauge (--json, export)", read };
+    ImportFormat { name: "run", summary: "run documents of linkgauge (--json, export)", flags: &[], read };
 
 fn read(file: &mut dyn BufRead, _: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let run = Run::read(file)?;

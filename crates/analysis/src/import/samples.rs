@@ -4,20 +4,22 @@
 
 use std::io::BufRead;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use super::line_reader::{LineReader, only_unfinished_line, quote, unfinished_line};
+use super::neighbours::sample_of_duration;
 use super::{
     ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, below, format_error,
+    latency_recorder,
 };
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{CaseResult, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
+use linkgauge_model::sample::Recorder;
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "samples",
     summary: "plain logs: one latency per line (--unit), optionally a text or number that marks lost requests (--lost)",
+    flags: &["unit", "lost"],
     read,
 };
 
@@ -135,8 +137,7 @@ pub(super) struct SampleLog {
 impl SampleLog {
     pub(super) fn new(unit: TimeUnit) -> SampleLog {
         let unit_ns = unit.nanoseconds();
-        let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
-        SampleLog { recorder, order: OrderCheck::default(), unit_ns, step_ns: unit_ns }
+        SampleLog { recorder: latency_recorder(), order: OrderCheck::default(), unit_ns, step_ns: unit_ns }
     }
 
     pub(super) fn add_lost(&mut self) {
@@ -152,10 +153,9 @@ impl SampleLog {
         }
         self.recorder.counts.sent += 1;
         self.step_ns = self.step_ns.min(below::step_ns(text, self.unit_ns));
-        let received = Time((value * self.unit_ns).round() as u64);
         self.order.add(value);
-        let sequence = self.recorder.counts.received;
-        self.recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+        let nanoseconds = (value * self.unit_ns).round() as u64;
+        self.recorder.record_reply(sample_of_duration(self.recorder.counts.received, nanoseconds), 0);
         Some(())
     }
 

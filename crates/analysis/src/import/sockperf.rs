@@ -4,18 +4,20 @@
 //! last column holds (sockperf halves it by default).
 
 use std::io::BufRead;
-use std::sync::Arc;
 
 use super::line_reader::{LineReader, quote, unfinished_line};
 use super::neighbours::RecentTimes;
-use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
+use super::{
+    ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error,
+    latency_recorder,
+};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::Direction;
 use linkgauge_model::run::{SaidZeros, Warning, WarningCode};
-use linkgauge_model::sample::{RecordedTimes, Recorder, Sample};
+use linkgauge_model::sample::{Recorder, Sample};
 
 pub(crate) const FORMAT: ImportFormat =
-    ImportFormat { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", read };
+    ImportFormat { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", flags: &[], read };
 
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const TABLE_HEADER: &str = "packet, txTime(sec), rxTime(sec)";
@@ -38,7 +40,7 @@ struct FullLog {
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
-    let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
+    let recorder = latency_recorder();
     let mut log = FullLog {
         recorder,
         message_bytes: about.message_bytes,

@@ -35,8 +35,7 @@ pub(crate) static UNDETECTED: Protocol = Protocol {
         Ok(())
     },
     connect: |case, context| {
-        let protocol =
-            detect(&case.endpoints[0], context.registry, context.dialer, context.connection_cache)?;
+        let protocol = detect(&case.endpoints[0], case.registry, context.dialer, context.connection_cache)?;
         (protocol.connect)(case, context)
     },
     serve: None,
@@ -56,7 +55,7 @@ pub(crate) fn detect(
     let named = |name: &str| {
         registry.protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
     };
-    let caps = registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+    let caps = registry.transports.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     if caps.is_device {
         return named("echo");
     }

@@ -184,8 +184,6 @@ impl ProtocolError {
 
 /// Inputs of a client.
 pub struct ConnectContext<'a> {
-    /// Registry of protocols and workloads by name.
-    pub registry: &'static Registry,
     /// Dialer that opens the links.
     pub dialer: &'a Dialer,
     /// Shared secret, for servers that require one.
@@ -547,7 +545,7 @@ mod tests {
             let refused =
                 Fault::System { operation: "connect", source: std::io::ErrorKind::ConnectionRefused.into() };
             let registry = Registry::standard();
-            let framing = registry.caps(&endpoint).unwrap().framing;
+            let framing = registry.transports.caps(&endpoint).unwrap().framing;
             let hint = registry.protocol(protocol).unwrap().server_hint(&endpoint, framing);
             LinkError::new(&endpoint, refused).with_server(hint).to_string()
         };

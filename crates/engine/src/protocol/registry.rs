@@ -3,10 +3,9 @@
 use std::fmt;
 
 use super::Protocol;
-use crate::link::{Caps, Dialer, Fault, Transports};
+use crate::link::{Dialer, Transports};
 use crate::workload::Workload;
 use linkgauge_model::clock::Clock;
-use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::Direction;
 
 /// Transports, protocols and workloads of a program. Each list is in the order of help and documentation, and the first entry
@@ -27,15 +26,6 @@ impl Registry {
         let ports = self.protocols.iter().flat_map(|protocol| protocol.default_ports);
         let ports: Vec<u16> = ports.map(|(_, port)| *port).collect();
         Dialer::new(self.transports, &ports, clock)
-    }
-
-    /// Capabilities of an endpoint; see [`Transports::caps`].
-    ///
-    /// # Errors
-    ///
-    /// The transport does not support a part of the endpoint.
-    pub fn caps(&self, endpoint: &Endpoint) -> Result<Caps, Fault> {
-        self.transports.caps(endpoint)
     }
 
     /// Protocol of that name.

@@ -62,7 +62,7 @@ pub(super) fn describe_reply(
 ) -> String {
     if reply.is_empty() {
         // A server that accepts a connection is there.
-        let is_stream = registry.caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
+        let is_stream = registry.transports.caps(endpoint).is_ok_and(|caps| caps.framing == Framing::Stream);
         let choose =
             if is_stream { advice(registry, endpoint) } else { advice_on_silence(registry, endpoint) };
         let how = match silence {

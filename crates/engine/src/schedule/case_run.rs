@@ -331,7 +331,6 @@ impl CaseRun {
 
     fn connect(&self, context: &RunContext) -> Result<Box<dyn ClientSession>, Failure> {
         let connect_context = ConnectContext {
-            registry: self.case.registry,
             dialer: &self.dialer,
             token: context.token.as_deref(),
             content: context.content.as_ref(),

@@ -318,9 +318,9 @@ fn flow_pacing(draft: &CaseDraft, rate: RequestedRate, message_bytes: u32) -> Pa
 
 /// Capabilities of the links to each endpoint.
 fn endpoints_caps(endpoints: &[Endpoint], registry: &'static Registry) -> Result<Vec<Caps>, InvalidCaseKind> {
-    let caps = endpoints
-        .iter()
-        .map(|endpoint| registry.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault).into()));
+    let caps = endpoints.iter().map(|endpoint| {
+        registry.transports.caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault).into())
+    });
     caps.collect()
 }
 

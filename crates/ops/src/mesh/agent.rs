@@ -304,7 +304,7 @@ impl Tester {
         if endpoint.options().next().is_some() {
             return Err(AgentRefusal::Invalid(format!("{url}: an order has no options")));
         }
-        let caps = Registry::standard().caps(&endpoint).map_err(AgentRefusal::invalid)?;
+        let caps = Registry::standard().transports.caps(&endpoint).map_err(AgentRefusal::invalid)?;
         if caps.is_device || !caps.can_open_parallel {
             return Err(AgentRefusal::Invalid(format!("{url}: an agent measures other hosts, not devices")));
         }

@@ -392,7 +392,7 @@ fn min_test_bytes(case: &Case) -> u64 {
 /// Whether the link can be explained while its probes go on, and when an alarm begins.
 fn is_explainable(watch: &Watch) -> bool {
     let can_open_parallel =
-        Registry::standard().caps(watch.endpoint()).is_ok_and(|caps| caps.can_open_parallel);
+        Registry::standard().transports.caps(watch.endpoint()).is_ok_and(|caps| caps.can_open_parallel);
     can_open_parallel && !watch.rules.is_empty()
 }
 

@@ -298,7 +298,7 @@ mod tests {
     fn serve(dialer: &Dialer) -> Box<dyn Listener> {
         let endpoint = LINK.parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = Registry::standard().caps(&endpoint).unwrap();
+        let caps = Registry::standard().transports.caps(&endpoint).unwrap();
         let new_server = move |_: &str| -> Box<dyn Party> {
             Box::new(linkgauge_engine::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };

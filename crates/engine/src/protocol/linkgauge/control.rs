@@ -167,6 +167,7 @@ impl ControlConnection {
     /// Continues on a connection that detection has left, or opens one. Sends a hello if there was none.
     pub(super) fn open(
         endpoint: &Endpoint,
+        registry: &'static Registry,
         context: &ConnectContext,
     ) -> Result<(ControlConnection, Greeting), ProtocolError> {
         let dialer = Dialer { wait: linkgauge_model::plan::WaitMode::Block, ..context.dialer.clone() };
@@ -182,7 +183,7 @@ impl ControlConnection {
             link,
             endpoint: endpoint.clone(),
             dialer,
-            registry: context.registry,
+            registry,
             last_request: 0,
             frames: FrameCodec::default(),
             input: Vec::new(),

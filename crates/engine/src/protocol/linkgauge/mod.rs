@@ -166,7 +166,7 @@ impl EndpointSession {
         flows: &mut Vec<Flow>,
     ) -> Result<EndpointSession, ProtocolError> {
         let endpoint = &case.endpoints[port];
-        let (mut control, greeting) = ControlConnection::open(endpoint, context)?;
+        let (mut control, greeting) = ControlConnection::open(endpoint, case.registry, context)?;
         let opened = control.open_session(greeting, context.token)?;
         let kinds = flow_kinds(case, control.link.caps());
         check_capabilities(endpoint, &kinds, &opened.capabilities)?;

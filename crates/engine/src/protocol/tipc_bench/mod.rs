@@ -338,7 +338,7 @@ mod tests {
             planned_idle: Duration::ZERO,
             stamps: false,
         };
-        let link = crate::Registry::standard().caps(&case.endpoints[0]).unwrap();
+        let link = crate::Registry::standard().transports.caps(&case.endpoints[0]).unwrap();
         prepare_case(&mut case, &link)?;
         Ok(case)
     }

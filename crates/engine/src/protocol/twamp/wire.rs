@@ -79,7 +79,7 @@ pub(crate) fn server_start(accept: Accept, started: NtpTime) -> [u8; START_BYTES
     bytes
 }
 
-/// Whether the server accepts the mode.
+/// Reads whether the server accepts the mode.
 pub(crate) fn read_server_start(bytes: &[u8; START_BYTES]) -> Accept {
     Accept(bytes[15])
 }
@@ -161,7 +161,7 @@ pub(crate) fn start_ack(accept: Accept) -> [u8; START_SESSIONS_BYTES] {
     bytes
 }
 
-/// Whether the server has started the sessions.
+/// Reads whether the server has started the sessions.
 pub(crate) fn read_start_ack(bytes: &[u8; START_SESSIONS_BYTES]) -> Accept {
     Accept(bytes[0])
 }
