@@ -75,7 +75,7 @@ impl Flags {
         let users =
             IMPORT_FORMATS.iter().filter(|format| format.flags.contains(&name)).map(|format| format.name);
         let users: Vec<&str> = users.collect();
-        bail!("--{name} is for the formats {}, not for {}: leave it out", users.join(", "), format.name)
+        bail!("--{name} is for {}, not for {}: leave it out", users.join(", "), format.name)
     }
 }
 

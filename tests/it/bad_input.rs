@@ -86,6 +86,11 @@ fn an_unreadable_file_is_an_error() {
     let ended = run(&["import", "iperf3", "/"]);
     assert_eq!(ended.stderr, "error: /: cannot be read: Is a directory (os error 21)\n");
     nothing_else(&ended, &["import", "iperf3", "/"]);
+    says(
+        &["import", "ping", "missing", "--unit", "ms"],
+        "--unit is for samples, csv, hdr, not for ping: leave it out",
+    );
+    says(&["import", "hdr", "missing", "--by", "x"], "--by is for csv, not for hdr: leave it out");
 }
 
 #[test]
