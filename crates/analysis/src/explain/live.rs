@@ -20,7 +20,7 @@ use linkgauge_engine::host::local_server::LocalServer;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
-use linkgauge_model::clock::{Time, wall_clock_date};
+use linkgauge_model::clock::wall_clock_date;
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge_model::run::TOOL;
@@ -332,17 +332,7 @@ pub fn explain_live(
     let (started, began) = (wall_clock_date(), dialer.now());
     let target = Target::new(options.endpoint.clone());
     let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
-    let (case, can_resize) = base_case(options, &target)?;
-    let (token, change_device) = (options.token.clone(), options.change_device.clone());
-    let server = target.local_port().and_then(LocalServer::on_port);
-    let mut runner = BlockRunner {
-        dialer: dialer.clone(),
-        token,
-        change_device,
-        case,
-        server,
-        summaries: RefCell::default(),
-    };
+    let (mut runner, can_resize) = block_runner(options, dialer, &target)?;
     progress("measuring round trips", 0.0);
     let screen = Screen::measure(&mut runner, &target, options.budget, options.seed)?;
     // Some protocols choose the size.
@@ -351,7 +341,7 @@ pub fn explain_live(
 
     let allowed = Allowed { options, can_resize };
     let mut suspects = findings::suspects(&screen, &target, &allowed);
-    let proving = Proving { runner: &runner, options, screen: &screen, target: &target, progress, began };
+    let proving = Proving { runner: &runner, options, screen: &screen, target: &target, progress };
     let (proved, combined) = proving.prove_all(&mut suspects, &allowed)?;
     let Proved { mut is_interrupted, lost, pairs } = proved;
     is_interrupted |= dialer.cancel.load(std::sync::atomic::Ordering::Relaxed);
@@ -382,6 +372,25 @@ pub fn explain_live(
         unexplained_ns,
         accounting: accounting::account(&screen),
     })
+}
+
+/// The blocks of the baseline, and whether its message size may change.
+fn block_runner(
+    options: &LiveOptions,
+    dialer: &Dialer,
+    target: &Target,
+) -> Result<(BlockRunner, bool), LiveError> {
+    let (case, can_resize) = base_case(options, target)?;
+    let runner = BlockRunner {
+        dialer: dialer.clone(),
+        token: options.token.clone(),
+        change_device: options.change_device.clone(),
+        deadline: dialer.now() + options.budget,
+        case,
+        server: target.local_port().and_then(LocalServer::on_port),
+        summaries: RefCell::default(),
+    };
+    Ok((runner, can_resize))
 }
 
 /// The case of the baseline, and whether its message size may change.
@@ -431,16 +440,14 @@ struct Proving<'a> {
     screen: &'a Screen,
     target: &'a Target,
     progress: &'a dyn Fn(&str, f64),
-    began: Time,
 }
 
 impl Proving<'_> {
-    /// A share of the budget, less if only `left_share` minus the time so far is left, but at least half of it.
-    fn time_for(&self, share: f64, left_share: f64) -> Duration {
+    /// A share of the budget, as far as it is left beside this reserve. `None` if less than half of it is left.
+    fn time_for(&self, share: f64, reserve: f64) -> Option<Duration> {
         let planned = self.options.budget.mul_f64(share);
-        let elapsed = self.runner.dialer.now().since(self.began);
-        let left = self.options.budget.mul_f64(left_share).saturating_sub(elapsed);
-        left.clamp(planned.mul_f64(0.5), planned)
+        let left = self.runner.left().saturating_sub(self.options.budget.mul_f64(reserve)).min(planned);
+        (left >= planned.mul_f64(0.5)).then_some(left)
     }
 
     /// Tests the suspects, and measures what their outcomes ask for.
@@ -450,7 +457,12 @@ impl Proving<'_> {
         allowed: &Allowed,
     ) -> Result<(Proved, Option<CombinedEffect>), LiveError> {
         let random = &mut SplitMix64::new(self.options.seed);
-        let mut proved = self.prove(suspects, random)?;
+        // One large message shows it; the proofs use the rest of the time.
+        let is_interrupted = allowed.can_resize && self.measure_large(suspects)?;
+        let mut proved = match is_interrupted {
+            true => Proved { is_interrupted, lost: None, pairs: 0 },
+            false => self.prove(suspects, random)?,
+        };
         findings::use_cost_of_bytes(suspects, self.screen, self.target, allowed);
         let path = self.screen.path_now();
         let rare = RareLog(&self.runner.summaries.borrow()).sighting(self.target, path.as_ref());
@@ -458,16 +470,14 @@ impl Proving<'_> {
         if proved.is_interrupted || proved.lost.is_some() {
             return Ok((proved, None));
         }
-        proved.is_interrupted = self.measure_doses(suspects, random)?
-            || self.measure_clients(suspects)?
-            || allowed.can_resize && self.measure_large(suspects)?;
+        proved.is_interrupted = self.measure_doses(suspects, random)? || self.measure_clients(suspects)?;
         let combined = self.combine(suspects, random)?;
         Ok((proved, combined))
     }
 
     /// Tests the suspects.
     fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<Proved, LiveError> {
-        let time = self.time_for(PROVE_SHARE, 1.0 - COMBINED_SHARE);
+        let time = self.time_for(PROVE_SHARE, COMBINED_SHARE).unwrap_or_default();
         let median = self.screen.request_time();
         let most = MAX_SUSPECTS.min(prove::trials_that_fit(time, median));
         let planned = suspects.iter().filter(|suspect| suspect.trial.is_some()).count().min(MAX_SUSPECTS);
@@ -488,9 +498,13 @@ impl Proving<'_> {
         let report =
             |share: f64| (self.progress)(&name, 1.0 - PROVE_SHARE - COMBINED_SHARE + PROVE_SHARE * share);
         let sequence = prove::measure(self.runner, &trials, (time, median), random, &report)?;
+        let why_none = match sequence.lost {
+            Some(_) => Some("the link was lost before"),
+            None => (sequence.rounds() == 0).then_some("the time was over before its first pair"),
+        };
         let mut proofs = sequence.proofs(&trials, self.screen.closed.result.message_bytes).into_iter();
         for suspect in suspects.iter_mut().filter(|suspect| suspect.trial.is_some()) {
-            suspect.set_proof(proofs.next(), sequence.lost.is_some());
+            suspect.set_proof(proofs.next(), why_none);
         }
         let pairs = sequence.rounds() as u32;
         Ok(Proved { is_interrupted: sequence.is_interrupted, lost: sequence.lost, pairs })
@@ -498,7 +512,7 @@ impl Proving<'_> {
 
     /// Measures how the round trip follows the values of proved settings. Returns whether the user interrupted.
     fn measure_doses(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<bool, LiveError> {
-        let time = self.options.budget.mul_f64(DOSE_SHARE);
+        let Some(time) = self.time_for(DOSE_SHARE, 0.0) else { return Ok(false) };
         let median = self.screen.request_time();
         for (dose, proof) in suspects.iter_mut().filter_map(|suspect| suspect.proved_dose(self.target)) {
             match prove::measure_doses(self.runner, dose, (time, median), random) {
@@ -512,11 +526,12 @@ impl Proving<'_> {
 
     /// Measures whether clients of a slow server wait for each other. Returns whether the user interrupted.
     fn measure_clients(&self, suspects: &mut [Suspect]) -> Result<bool, LiveError> {
-        if !findings::has_slow_server(suspects) {
+        let Some(time) = self.time_for(DOSE_SHARE, 0.0).filter(|_| findings::has_slow_server(suspects))
+        else {
             return Ok(false);
-        }
-        let time = self.time_for(DOSE_SHARE, 1.0).div_f64(f64::from(2 * CLIENT_ROUNDS));
-        let block = prove::short_block(time, self.screen.request_time());
+        };
+        let block =
+            prove::short_block(time.div_f64(f64::from(2 * CLIENT_ROUNDS)), self.screen.request_time());
         let (mut one, mut several) = (Vec::new(), Vec::new());
         for _ in 0..CLIENT_ROUNDS {
             for (changes, medians) in
@@ -541,9 +556,14 @@ impl Proving<'_> {
         if causes::named(self.target, causes::LARGE).is_none() {
             return Ok(false);
         }
-        match large::find_limit(self.runner, self.screen) {
+        // Losses would look like a limit.
+        if self.screen.lost() > 0 {
+            return Ok(false);
+        }
+        let bytes = self.screen.closed.result.message_bytes;
+        match large::find_limit(self.runner, bytes, self.screen.request_time()) {
             Ok(limit) => {
-                limit.into_iter().for_each(|limit| findings::add_size_limit(suspects, limit, self.target))
+                limit.into_iter().for_each(|limit| findings::add_size_limit(suspects, &limit, self.target))
             }
             Err(LiveError::Interrupted) => return Ok(true),
             // The link or the protocol has a smaller limit.
@@ -560,17 +580,17 @@ impl Proving<'_> {
     ) -> Result<Option<CombinedEffect>, LiveError> {
         let proved = suspects.iter().filter_map(Suspect::proved_switch);
         let (changes, costs): (Vec<Vec<Change>>, Vec<f64>) = proved.unzip();
-        if changes.len() < 2 {
+        let Some(time) = self.time_for(COMBINED_SHARE, 0.0).filter(|_| changes.len() >= 2) else {
             return Ok(None);
-        }
+        };
         let all = [Trial::Switch(changes.concat())];
-        let time = self.time_for(COMBINED_SHARE, 1.0);
         let median = self.screen.request_time();
         let report =
             |share: f64| (self.progress)("testing them together", 1.0 - COMBINED_SHARE * (1.0 - share));
         let sequence = prove::measure(self.runner, &all, (time, median), random, &report)?;
         let proof = sequence.proofs(&all, self.screen.closed.result.message_bytes).swap_remove(0);
-        Ok((!sequence.is_interrupted && sequence.lost.is_none()).then(|| CombinedEffect {
+        let is_measured = !sequence.is_interrupted && sequence.lost.is_none() && !proof.pairs.is_empty();
+        Ok(is_measured.then(|| CombinedEffect {
             cost_ns: proof.cost_ns,
             cost_interval_ns: proof.cost_interval_ns,
             interaction_ns: proof.cost_ns - costs.iter().sum::<f64>(),

@@ -17,8 +17,9 @@ const MIN_LOSS_SHARE: f64 = 1e-4;
 const MIN_QUEUE_RATIO: f64 = 2.0;
 /// A queue below this is that of the host itself.
 const MIN_QUEUE_NS: f64 = 1e6;
-/// The data in flight are the rate times the round trip, within this factor.
+/// The data in flight are the rate times the round trip, within these factors; more of them while a queue still grows.
 const MAX_FLIGHT_RATIO: f64 = 2.0;
+const MIN_FLIGHT_RATIO: f64 = 0.1;
 /// Readings of a connection that show how it was most of the time; the last one is after its end.
 const MIN_READINGS: u64 = 3;
 /// Maximum ratio at which the path has no queue.
@@ -45,6 +46,10 @@ const MIN_POLICED_INTERVALS: usize = 5;
 /// the multiple of them from which losses are not those of the path.
 const LOSS_WINDOW: f64 = 1.22;
 const MIN_POLICED_WINDOWS: f64 = 3.0;
+/// Linux hands over the segments of this time, and this number at most, as one packet, which is lost as a whole (segmentation
+/// offload).
+const OFFLOAD_SECONDS: f64 = 1e-3;
+const MAX_OFFLOAD_SEGMENTS: f64 = 45.0;
 /// A policer drops nothing at this share of its rate.
 const LESS_LOAD: f64 = 0.8;
 /// Minimum share of a serial line, in percent, at which the line limits the rate.
@@ -58,18 +63,22 @@ pub(in crate::explain) fn limits(case: &CaseResult) -> Vec<CountedCause> {
     let window = sender.as_ref().and_then(|sender| receive_window(sender, receiver.as_ref(), rate, case));
     let policer = sender.as_ref().and_then(|sender| policer(sender, case));
     let loss = if policer.is_some() { None } else { of_sender(loss) };
+    let queue = of_sender(queue);
+    // A kernel with a queue in front of the link has enough to send.
+    let application = || sender.as_ref().and_then(|sender| application(sender, case));
+    let application = if queue.is_some() { None } else { application() };
     let rules = [
         saturated_cpu(case),
         socket_overflow(case),
         requested_rate(case, rate),
         window,
         delayed_acknowledgements(case),
-        sender.as_ref().and_then(|sender| application(sender, case)),
+        application,
         pacing(case, rate),
         line_rate(case),
         policer,
         loss,
-        of_sender(queue),
+        queue,
     ];
     let partial = sender.iter().flat_map(|sender| partial_limits(sender, receiver.as_ref(), rate, case));
     rules.into_iter().flatten().chain(partial).collect()
@@ -279,14 +288,21 @@ fn queue_ratio(sender: &Sender) -> Option<f64> {
     (shortest > 0.0).then_some(sender.median("tcp_rtt_ns")? / shortest)
 }
 
+/// Whether data wait nowhere on the path.
+fn has_no_queue(sender: &Sender) -> Option<bool> {
+    let queue_ns = sender.median("tcp_rtt_ns")? - sender.0.gauge("tcp_min_rtt_ns")?.min as f64;
+    Some(queue_ratio(sender)? < MAX_EMPTY_RATIO || queue_ns < MIN_QUEUE_NS)
+}
+
 /// Segments that a token bucket drops: the first ones pass, then the rate falls although no queue grows, and more data are on
 /// their way than a loss-based congestion control would have with this share of losses elsewhere.
 fn policer(sender: &Sender, case: &CaseResult) -> Option<CountedCause> {
     let sent = sender.count("tcp_sent_segments").filter(|sent| *sent > 0.0)?;
     let losses = sender.count("tcp_retransmitted_segments")? / sent;
-    let queue_ns = sender.median("tcp_rtt_ns")? - sender.0.gauge("tcp_min_rtt_ns")?.min as f64;
-    let is_empty = queue_ratio(sender)? < MAX_EMPTY_RATIO || queue_ns < MIN_QUEUE_NS;
-    let in_flight = sender.median("tcp_unacknowledged_segments")?;
+    let is_empty = has_no_queue(sender)?;
+    let rate = case.figures.delivery.throughput_bps? / f64::from(case.parallel.max(1));
+    let at_once = rate / 8.0 * OFFLOAD_SECONDS / sender.median("tcp_segment_bytes")?;
+    let in_flight = sender.median("tcp_unacknowledged_segments")? / at_once.clamp(1.0, MAX_OFFLOAD_SEGMENTS);
     let is_above_window = in_flight > MIN_POLICED_WINDOWS * LOSS_WINDOW / losses.sqrt();
     if losses < MIN_POLICED_LOSS_SHARE || !is_empty || !is_above_window || case.series_is_sent() {
         return None;
@@ -313,7 +329,7 @@ fn policer(sender: &Sender, case: &CaseResult) -> Option<CountedCause> {
 fn loss(sender: &Sender, _rate: f64) -> Option<CountedCause> {
     let sent = sender.count("tcp_sent_segments").filter(|sent| *sent > 0.0)?;
     let share = sender.count("tcp_retransmitted_segments")? / sent;
-    let is_empty = queue_ratio(sender)? < MAX_EMPTY_RATIO;
+    let is_empty = has_no_queue(sender)?;
     let text = format!("{:.2} % of the segments were sent again, and the path has no queue", 100.0 * share);
     if share > MIN_LOSS_SHARE && is_empty { counted("loss_limited_window", text) } else { None }
 }
@@ -325,7 +341,7 @@ fn queue(sender: &Sender, rate: f64) -> Option<CountedCause> {
     // Other reasons of a long round trip, like a delayed acknowledgement, leave the path empty (Little's law).
     let fills =
         rate / sender.0.connections.count.max(1) as f64 / 8.0 * round_trip_ns * 1e-9 / flight_bytes(sender)?;
-    if waiting_ns < MIN_QUEUE_NS || !(1.0 / MAX_FLIGHT_RATIO..MAX_FLIGHT_RATIO).contains(&fills) {
+    if waiting_ns < MIN_QUEUE_NS || !(MIN_FLIGHT_RATIO..MAX_FLIGHT_RATIO).contains(&fills) {
         return None;
     }
     let text = format!(

@@ -272,10 +272,16 @@ fn a_policer_is_separated_from_losses_of_the_path() {
     };
     // Counters as measured behind iptables' hashlimit of 20 Mbit/s: without a queue, the first 0.1 s at 127 Mbit/s.
     let counters = [BUSY, ("tcp_sent_segments", 9813), ("tcp_retransmitted_segments", 1628)];
-    let gauges = [("tcp_rtt_ns", 512_000), ("tcp_min_rtt_ns", 4000), ("tcp_unacknowledged_segments", 51)];
+    let gauges = [
+        ("tcp_rtt_ns", 512_000),
+        ("tcp_min_rtt_ns", 4000),
+        ("tcp_unacknowledged_segments", 51),
+        ("tcp_segment_bytes", 1448),
+    ];
     let mut policed = case("throughput", sender(&counters, &gauges));
     policed.direction = Direction::Receive;
     policed.evidence.as_mut().unwrap().server = Some(sender(&counters, &gauges));
+    policed.figures.delivery.throughput_bps = Some(39e6);
     policed.series = series(&[1_585_896, 0, 498_168, 0, 556_032, 0, 524_176, 300_000]);
     let found = counted_causes(&policed);
     assert_eq!(found[0].id, "policed_rate");
@@ -284,11 +290,20 @@ fn a_policer_is_separated_from_losses_of_the_path() {
         "{}",
         found[0].evidence
     );
+    // Packets of 64 KiB are lost as a whole, so losses of the path keep this window at a high rate.
+    let mut fast = policed.clone();
+    fast.figures.delivery.throughput_bps = Some(2e9);
+    assert_eq!(ids(&fast).first(), Some(&"loss_limited_window"));
     // A steady rate with as many losses, and a window that these losses explain.
     let mut steady = policed.clone();
     steady.series = series(&[300_000; 8]);
     assert_ne!(ids(&steady).first(), Some(&"policed_rate"));
-    let few = [("tcp_rtt_ns", 512_000), ("tcp_min_rtt_ns", 4000), ("tcp_unacknowledged_segments", 3)];
+    let few = [
+        ("tcp_rtt_ns", 512_000),
+        ("tcp_min_rtt_ns", 4000),
+        ("tcp_unacknowledged_segments", 3),
+        ("tcp_segment_bytes", 1448),
+    ];
     policed.evidence.as_mut().unwrap().server = Some(sender(&counters, &few));
     assert_ne!(ids(&policed).first(), Some(&"policed_rate"));
 }

@@ -10,7 +10,7 @@ use linkgauge_engine::host::local_server::{LocalServer, ServerWatch};
 use linkgauge_engine::host::power;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
-use linkgauge_model::clock::Clock;
+use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
 use linkgauge_model::run::{CaseResult, Failure, FailureKind};
 use linkgauge_model::sample::{RawFile, Sample};
@@ -183,6 +183,8 @@ pub(super) struct BlockRunner {
     pub(super) token: Option<String>,
     /// Changes settings of the device, if the user allows it.
     pub(super) change_device: Option<DeviceChanger>,
+    /// End of the budget.
+    pub(super) deadline: Time,
     /// The case of the baseline.
     pub(super) case: Case,
     /// The server, if it is another program of this host.
@@ -192,6 +194,11 @@ pub(super) struct BlockRunner {
 }
 
 impl BlockRunner {
+    /// Rest of the budget.
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.since(self.dialer.now())
+    }
+
     /// The protocol was found out: detected once, and its port is that of the handshakes as well.
     pub(super) fn use_protocol(&mut self, name: &str) {
         name.clone_into(&mut self.case.protocol);

@@ -25,6 +25,9 @@ const SMALLEST_BYTES: u32 = 32;
 const SIZE_FACTORS_ON_LINES: [u32; 2] = [8, 24];
 /// Share of the mean round trip above which waiting for a CPU counts.
 const MIN_WAIT_SHARE: f64 = 0.05;
+/// Minimum wait per request, in ns, unless it is a large share of the mean.
+const MIN_WAIT_NS: f64 = 1e5;
+const LARGE_WAIT_SHARE: f64 = 0.5;
 /// Minimum share of the excess of slow requests that waits for a CPU explain.
 const MIN_HOST_SHARE: f64 = 0.5;
 /// Minimum time, in ns, for which another program runs before the scheduler takes the CPU away; a wake-up is shorter.
@@ -113,8 +116,9 @@ impl Suspect {
         Some((dose, proof))
     }
 
-    /// Adds the outcome of the test. Without a single pair the setting was refused, as by a driver that lacks it, or the link was lost.
-    pub(super) fn set_proof(&mut self, proof: Option<Proof>, is_link_lost: bool) {
+    /// Adds the outcome of the test. `why_none`: reason why no test has pairs; without one the setting was refused, as by a driver that
+    /// lacks it.
+    pub(super) fn set_proof(&mut self, proof: Option<Proof>, why_none: Option<&str>) {
         self.proof = proof.filter(|proof| !proof.pairs.is_empty());
         if let (Some(Trial::TailSwitch(_)), Some(proof)) = (&self.trial, &mut self.proof)
             && proof.outcome == TrialOutcome::RuledOut
@@ -125,10 +129,8 @@ impl Suspect {
         if self.proof.is_none() {
             let changes = self.trial.take().map_or_else(Vec::new, |trial| trial.changes(0));
             let names: Vec<String> = changes.iter().map(Change::describe).collect();
-            self.why_untested = match is_link_lost {
-                true => "the link was lost before".to_owned(),
-                false => format!("this link refuses {}", names.join(", ")),
-            };
+            let refused = || format!("this link refuses {}", names.join(", "));
+            self.why_untested = why_none.map_or_else(refused, str::to_owned);
         }
     }
 
@@ -345,7 +347,8 @@ struct CpuWait {
     server_share: f64,
 }
 
-/// Whether other programs keep the threads of both ends from their CPUs: the waits are a share of the mean round trip.
+/// Whether other programs keep the threads of both ends from their CPUs: the waits are a share of the mean round trip, and more than
+/// some microseconds.
 fn cpu_wait(block: &Block) -> Option<CpuWait> {
     const NAME: &str = "thread_run_queue_wait_ns";
     let evidence = block.result.evidence.as_ref()?;
@@ -363,7 +366,8 @@ fn cpu_wait(block: &Block) -> Option<CpuWait> {
         excess_ns: excess / count,
         server_share: of_server as f64 / waited.max(1.0),
     };
-    (wait.per_request_ns >= MIN_WAIT_SHARE * wait.mean_ns).then_some(wait)
+    let least_ns = MIN_WAIT_NS.min(LARGE_WAIT_SHARE * wait.mean_ns).max(MIN_WAIT_SHARE * wait.mean_ns);
+    (wait.per_request_ns >= least_ns).then_some(wait)
 }
 
 impl CpuWait {
@@ -422,12 +426,10 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
 }
 
 /// Adds that large messages have no reply.
-pub(super) fn add_size_limit(suspects: &mut Vec<Suspect>, limit: SizeLimit, target: &Target) {
+pub(super) fn add_size_limit(suspects: &mut Vec<Suspect>, limit: &SizeLimit, target: &Target) {
     let Some(cause) = causes::named(target, causes::LARGE) else { return };
     let Some((family, _)) = causes::all().find(|(_, known)| known.id == cause.id) else { return };
-    let SizeLimit { with_reply, without } = limit;
-    let evidence = format!("messages of {without} bytes have no reply, those of {with_reply} bytes have one");
-    add_sighting(suspects, family, Sighting::new(cause, 0.0, evidence), String::new());
+    add_sighting(suspects, family, Sighting::new(cause, 0.0, limit.to_string()), String::new());
 }
 
 /// Adds how the time of the server follows the number of clients.

@@ -30,7 +30,7 @@ const MAX_BLOCK_TIME: Duration = Duration::from_secs(2);
 const BLOCK_SETUP: Duration = Duration::from_millis(4);
 /// Pairs of a proof: with eight suspects p must be below 0.006 (Holm), and nine pairs reach 0.004.
 pub(super) const ENOUGH_ROUNDS: usize = 9;
-/// The rounds that a proof needs may take this multiple of the time.
+/// The rounds that a proof needs may take this multiple of the time, as far as the budget lasts.
 const MAX_OVERRUN: f64 = 1.5;
 /// A round can become this much shorter than the ones before, as a share of them.
 const MIN_SHRUNK_SHARE: f64 = 0.7;
@@ -179,17 +179,19 @@ pub(super) fn measure(
     };
     let mut failures = vec![0; trials.len()];
     let (began, mut setup) = (runner.dialer.now(), BLOCK_SETUP);
+    let longest = longest_time(time, runner.left());
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
         let elapsed = runner.dialer.now().since(began);
         let blocks = trials.len() + UNCHANGED;
         let left = time.saturating_sub(elapsed);
-        if is_over(round, elapsed, left, time) {
+        if is_over(round, elapsed, time, longest) {
             break;
         }
         let block = block_plan(left.div_f64(((ROUNDS - round) * blocks) as f64), median, setup);
         let times = match measure_round(runner, trials, (round, block), &mut failures, random) {
             RoundOutcome::Measured(times) => times,
+            RoundOutcome::OutOfTime => break,
             RoundOutcome::Interrupted => {
                 sequence.is_interrupted = true;
                 return Ok(sequence);
@@ -216,6 +218,8 @@ enum RoundOutcome {
     Interrupted,
     /// The link was lost, for this reason.
     Lost(String),
+    /// The budget has ended, and the blocks so far are no whole round.
+    OutOfTime,
 }
 
 /// Measures the blocks of a round in random order. `failures`: those in a row of each trial.
@@ -231,6 +235,9 @@ fn measure_round(
         let trial = index.checked_sub(UNCHANGED);
         if trial.is_some_and(|trial| failures[trial] == MAX_FAILURES) {
             continue;
+        }
+        if runner.left() < block.time {
+            return RoundOutcome::OutOfTime;
         }
         let changes = trial.map(|trial| trials[trial].changes(round)).unwrap_or_default();
         let measured = runner.run(&changes, block);
@@ -251,14 +258,16 @@ fn measure_round(
     RoundOutcome::Measured(times)
 }
 
-/// Whether no further round fits into the time. A proof needs a few rounds, so these may take half as long again.
-pub(super) fn is_over(rounds: usize, elapsed: Duration, left: Duration, time: Duration) -> bool {
+/// Longest time of the rounds that a proof needs. `left`: the rest of the budget.
+pub(super) fn longest_time(time: Duration, left: Duration) -> Duration {
+    time.mul_f64(MAX_OVERRUN).min(left)
+}
+
+/// Whether no further round fits into the time: into the longest one as long as a proof needs more rounds.
+pub(super) fn is_over(rounds: usize, elapsed: Duration, time: Duration, longest: Duration) -> bool {
     let per_round = elapsed.div_f64(rounds.max(1) as f64);
-    match rounds {
-        0 => false,
-        _ if rounds < ENOUGH_ROUNDS => elapsed > time.mul_f64(MAX_OVERRUN),
-        _ => left < per_round.mul_f64(MIN_SHRUNK_SHARE),
-    }
+    let until = if rounds < ENOUGH_ROUNDS { longest } else { time };
+    rounds > 0 && until.saturating_sub(elapsed) < per_round.mul_f64(MIN_SHRUNK_SHARE)
 }
 
 /// The blocks of a round, each of which may take this time including its setup.
@@ -489,12 +498,16 @@ mod tests {
     #[test]
     fn rounds_that_take_too_long_are_left_out() {
         let ms = Duration::from_millis;
-        let over = |rounds, elapsed| {
-            is_over(rounds, ms(elapsed), ms(10_000).saturating_sub(ms(elapsed)), ms(10_000))
+        let over_of = |left| {
+            move |rounds, elapsed| {
+                is_over(rounds, ms(elapsed), ms(10_000), longest_time(ms(10_000), ms(left)))
+            }
         };
+        let over = over_of(60_000);
         assert!(!over(0, 0) && !over(9, 9_000), "as planned");
-        assert!(!over(8, 14_000) && over(8, 16_000), "a proof needs nine rounds");
+        assert!(!over(8, 13_600) && over(8, 14_000), "a proof needs nine rounds");
         assert!(over(9, 9_500) && !over(9, 9_000));
+        assert!(over_of(12_000)(8, 11_500) && !over_of(12_000)(8, 10_500), "as far as the budget lasts");
         let block = |setup| block_plan(ms(100), ms(1), ms(setup)).time;
         assert_eq!(
             (block(4), block(40), block(400)),

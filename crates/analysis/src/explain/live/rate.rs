@@ -10,8 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{CauseFinding, CauseVerdict, LiveError, LiveOptions};
-use crate::explain::causes::Target;
+use super::{CauseFinding, CauseVerdict, LiveError, LiveOptions, large};
+use crate::explain::causes::{self, Target};
 use crate::explain::counters::{self, rates};
 use linkgauge_engine::link::Dialer;
 use linkgauge_model::clock::wall_clock_date;
@@ -148,7 +148,8 @@ pub fn explain_rate(
     let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
     let mut runner = RateBlocks::new(options, transfer, dialer, &target)?;
     progress("measuring the rate", 0.0);
-    let screen = runner.run(&[], options.budget.mul_f64(SCREEN_SHARE).min(MAX_SCREEN_TIME))?;
+    let screen = runner.run(&[], options.budget.mul_f64(SCREEN_SHARE).min(MAX_SCREEN_TIME));
+    let screen = screen.map_err(|error| failure(error, options, dialer, &target))?;
     runner.detected(&screen.result);
 
     let mut counted = rates::limits(&screen.result);
@@ -162,13 +163,12 @@ pub fn explain_rate(
     let findings = verdicts::findings(&plan, &sequence, &counted, &screen);
     let mut is_interrupted = sequence.is_interrupted;
     let rounds = sequence.rounds() as u32;
-    let changed = match is_interrupted || sequence.lost.is_some() {
-        true => None,
-        false => {
-            progress("testing them together", 1.0 - AFTER_SHARE);
-            changed_rate(&runner, &plan, &findings, options.budget.mul_f64(AFTER_SHARE))
-        }
-    };
+    let time = options.budget.mul_f64(AFTER_SHARE);
+    let has_ended = is_interrupted || sequence.lost.is_some() || runner.left() < time;
+    let changed = (!has_ended).then(|| {
+        progress("testing them together", 1.0 - AFTER_SHARE);
+        changed_rate(&runner, &plan, &findings, time)
+    });
     is_interrupted |= dialer.cancel.load(Relaxed);
     Ok(RateExplanation {
         schema: RATE_SCHEMA,
@@ -187,10 +187,28 @@ pub fn explain_rate(
         planned_pairs: super::prove::ROUNDS as u32,
         needed_ns: plan.needed.map(|needed| needed.as_nanos() as u64),
         causes: findings,
-        changed,
+        changed: changed.flatten(),
         observations: verdicts::observations(&screen),
         evidence: screen.result.evidence,
     })
+}
+
+/// The reason why a transfer failed: small messages may have replies where large packets vanish.
+fn failure(error: LiveError, options: &LiveOptions, dialer: &Dialer, target: &Target) -> LiveError {
+    if !matches!(error, LiveError::Measurement(_)) || causes::named(target, causes::LARGE).is_none() {
+        return error;
+    }
+    // The transfer took a part of the time already.
+    let options = LiveOptions { budget: options.budget / 2, ..options.clone() };
+    let runner = super::block_runner(&options, dialer, target);
+    match runner.ok().and_then(|(mut runner, _)| large::find_limit_of_transfer(&mut runner)) {
+        Some(limit) => LiveError::Measurement(format!(
+            "{}: {limit}, so the transfer stops. Large packets vanish on the path, or the server has a limit. Try: linkgauge path \
+             --mtu, which names the hop",
+            options.endpoint
+        )),
+        None => error,
+    }
 }
 
 /// The budget of which the pairs get this time, in whole seconds.

@@ -20,6 +20,8 @@ use linkgauge_model::units::{format_nanoseconds, format_plural};
 /// Share of the budget for round trips without a pause, and for those after pauses.
 const CLOSED_SHARE: f64 = 0.05;
 const PAUSED_SHARE: f64 = 0.28;
+/// Share of the budget after which no further first reply is measured.
+const FIRST_SHARE: f64 = 0.1;
 
 /// Maximum number of requests without a pause: the time limits them, and this only the memory.
 const MAX_CLOSED_REQUESTS: u64 = 400_000;
@@ -89,6 +91,10 @@ fn first_replies(runner: &mut BlockRunner, target: &Target, budget: Duration) ->
     let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: budget.mul_f64(CLOSED_SHARE), warm_up: 0 };
     let mut all = Vec::new();
     for _ in 0..if is_measured { FIRST_REPLIES } else { 0 } {
+        // Handshakes that are lost take seconds.
+        if runner.left() < budget.mul_f64(1.0 - FIRST_SHARE) {
+            break;
+        }
         match runner.run(&[], plan) {
             Ok(block) => {
                 runner.use_protocol(&block.result.protocol);

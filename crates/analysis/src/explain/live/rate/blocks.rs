@@ -9,6 +9,7 @@ use linkgauge_engine::Registry;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
 use linkgauge_engine::workload::throughput;
+use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{CaseSpec, OneOrMany, Plan, ProbeSpec};
 use linkgauge_model::run::{CaseResult, EndEvidence};
 use linkgauge_model::units::{BitRate, Bytes, MessageRate, RateTarget, Span};
@@ -119,6 +120,8 @@ impl RateBlock {
 pub(super) struct RateBlocks {
     dialer: Dialer,
     token: Option<String>,
+    /// End of the budget.
+    deadline: Time,
     /// The case of the baseline.
     spec: CaseSpec,
 }
@@ -150,7 +153,8 @@ impl RateBlocks {
             timeout: options.timeout.map(Span),
             ..CaseSpec::default()
         };
-        let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), spec };
+        let deadline = dialer.now() + options.budget;
+        let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), deadline, spec };
         schedule::check(plan_of(&blocks.spec)?, Registry::standard()).map_err(LiveError::invalid)?;
         Ok(blocks)
     }
@@ -161,8 +165,13 @@ impl RateBlocks {
         self.spec.direction = Some(OneOrMany::One(result.direction));
     }
 
-    pub(super) fn now(&self) -> linkgauge_model::clock::Time {
+    pub(super) fn now(&self) -> Time {
         self.dialer.now()
+    }
+
+    /// Rest of the budget.
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.since(self.dialer.now())
     }
 
     /// # Errors

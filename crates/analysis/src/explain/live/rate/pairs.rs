@@ -7,7 +7,7 @@ use super::blocks::{RateBlock, RateBlocks};
 use super::trials::{RateTest, TestPlan};
 use crate::explain::causes::RateKnob;
 use crate::explain::counters::rates;
-use crate::explain::live::prove::{ENOUGH_ROUNDS, MIN_ROUNDS, ROUNDS, is_over, shuffled};
+use crate::explain::live::prove::{ENOUGH_ROUNDS, MIN_ROUNDS, ROUNDS, is_over, longest_time, shuffled};
 use linkgauge_model::run::EndEvidence;
 use linkgauge_model::stats::{self, SplitMix64};
 
@@ -148,17 +148,19 @@ impl RateSequence {
     ) -> Duration {
         let (began, blocks) = (runner.now(), tests.len() + 1);
         let (first, mut rounds, mut setup) = (self.tests.len(), 0, time.setup);
+        let longest = longest_time(time.left, runner.left());
         self.tests.resize(first + tests.len(), Vec::new());
         for round in 0..ROUNDS {
             progress(round as f64 / ROUNDS as f64);
             let elapsed = runner.now().since(began);
             let left = time.left.saturating_sub(elapsed);
-            if is_over(round, elapsed, left, time.left) {
+            if is_over(round, elapsed, time.left, longest) {
                 break;
             }
             let block = block_time(left.div_f64(((ROUNDS - round) * blocks) as f64), setup, time.longest);
             let readings = match measure_round(runner, tests, block, random) {
-                Ok(readings) => readings,
+                Ok(Some(readings)) => readings,
+                Ok(None) => break,
                 Err(LiveError::Interrupted) => {
                     self.is_interrupted = true;
                     break;
@@ -187,15 +189,18 @@ impl RateSequence {
     }
 }
 
-/// The readings of one round, that of the baseline first.
+/// The readings of one round, that of the baseline first. `None`: the budget has ended before all were measured.
 fn measure_round(
     runner: &RateBlocks,
     tests: &[RateTest],
     time: Duration,
     random: &mut SplitMix64,
-) -> Result<Vec<Option<RateReading>>, LiveError> {
+) -> Result<Option<Vec<Option<RateReading>>>, LiveError> {
     let mut readings = vec![None; tests.len() + 1];
     for index in shuffled(tests.len() + 1, random) {
+        if runner.left() < time {
+            return Ok(None);
+        }
         let changes = index.checked_sub(1).map_or(&[][..], |test| &tests[test].changes);
         match runner.run(changes, time) {
             Ok(block) => readings[index] = Some(RateReading::of(&block)),
@@ -204,7 +209,7 @@ fn measure_round(
             Err(_) => {}
         }
     }
-    Ok(readings)
+    Ok(Some(readings))
 }
 
 /// Number of tests for which a proof fits into the time. One test alone needs fewer rounds.

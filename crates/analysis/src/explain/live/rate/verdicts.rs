@@ -232,6 +232,9 @@ impl Outcomes<'_> {
         match self.lower {
             LowerLoad { empties_queue: true, .. } => Some(("link_rate_reached", CauseVerdict::Proved, knobs)),
             LowerLoad { ends_losses: true, .. } => Some(("policed_rate", CauseVerdict::Proved, knobs)),
+            LowerLoad { keeps_losses: true, .. } => {
+                Some(("policed_rate", CauseVerdict::RuledOut, vec![RateKnob::LowerRate]))
+            }
             _ => None,
         }
     }
@@ -285,6 +288,7 @@ pub(super) fn findings(
     let effect =
         |knob: RateKnob| effects.iter().find(|effect| effect.test.knob == knob && !effect.pairs.is_empty());
     let lower = effect(RateKnob::LowerRate).map(|effect| effect.lower_load).unwrap_or_default();
+    let counted = &contradicted(counted, lower);
     let (partial, full): (Vec<&CountedCause>, Vec<&CountedCause>) =
         counted.iter().partition(|counted| counted.partial_share.is_some());
     let [partial, full] =
@@ -310,6 +314,20 @@ pub(super) fn findings(
     }
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| effect_size(b).total_cmp(&effect_size(a))));
     findings
+}
+
+/// What the counters show: losses that less load keeps are none of a policer.
+fn contradicted(counted: &[CountedCause], lower: LowerLoad) -> Vec<CountedCause> {
+    let is_contradicted = |cause: &CountedCause| cause.id == "policed_rate" && lower.keeps_losses;
+    let as_seen = |cause: &CountedCause| match is_contradicted(cause) {
+        true => CountedCause {
+            id: "loss_limited_window",
+            evidence: "segments are lost as often with less load".to_owned(),
+            ..cause.clone()
+        },
+        false => cause.clone(),
+    };
+    counted.iter().map(as_seen).collect()
 }
 
 /// Adds the causes that only a counter shows, unless a proved cause is the same limit.
