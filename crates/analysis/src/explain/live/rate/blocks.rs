@@ -7,7 +7,7 @@ use crate::explain::causes::Target;
 use crate::explain::counters::rates;
 use linkgauge_engine::Registry;
 use linkgauge_engine::link::Dialer;
-use linkgauge_engine::schedule::{self, FirstFailure, RunContext};
+use linkgauge_engine::schedule::{self, CheckedPlan, FirstFailure, RunContext};
 use linkgauge_engine::workload::throughput;
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{CaseSpec, OneOrMany, Plan, ProbeSpec};
@@ -61,9 +61,9 @@ impl RateChange {
 }
 
 /// The plan with one case.
-fn plan_of(spec: &CaseSpec) -> Result<Plan, LiveError> {
-    let case = spec.expand().map_err(LiveError::invalid)?;
-    Plan::new(case).map_err(LiveError::invalid)
+fn check(spec: &CaseSpec) -> Result<CheckedPlan, LiveError> {
+    let plan = Plan::new(spec.expand().map_err(LiveError::invalid)?).map_err(LiveError::invalid)?;
+    schedule::check(plan, Registry::standard()).map_err(LiveError::invalid)
 }
 
 /// A measured block.
@@ -155,7 +155,7 @@ impl RateBlocks {
         };
         let deadline = dialer.now() + options.budget;
         let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), deadline, spec };
-        schedule::check(plan_of(&blocks.spec)?, Registry::standard()).map_err(LiveError::invalid)?;
+        check(&blocks.spec)?;
         Ok(blocks)
     }
 
@@ -179,11 +179,16 @@ impl RateBlocks {
     /// The case cannot run, or nothing was delivered.
     pub(super) fn run(&self, changes: &[RateChange], time: Duration) -> Result<RateBlock, LiveError> {
         let warm_up = time.mul_f64(WARM_UP_SHARE);
-        let mut spec = CaseSpec {
+        let with_warm_up = |warm_up: Duration| CaseSpec {
             time: Some(Span(time.saturating_sub(warm_up))),
-            warm_up_time: Some(Span(warm_up)),
+            warm_up_time: (!warm_up.is_zero()).then_some(Span(warm_up)),
             ..self.spec.clone()
         };
+        let mut spec = with_warm_up(warm_up);
+        // Some protocols have a warm-up of whole seconds, or none.
+        if check(&spec).is_err() {
+            spec = with_warm_up(Duration::ZERO);
+        }
         for change in changes {
             change.apply(&mut spec)?;
         }
@@ -203,7 +208,7 @@ impl RateBlocks {
     }
 
     fn run_case(&self, spec: &CaseSpec) -> Result<CaseResult, LiveError> {
-        let plan = schedule::check(plan_of(spec)?, Registry::standard()).map_err(LiveError::invalid)?;
+        let plan = check(spec)?;
         let failure = FirstFailure::default();
         let mut context = RunContext::new(self.dialer.clone(), &failure);
         context.token.clone_from(&self.token);
