@@ -75,6 +75,10 @@ pub(crate) const ACCEPT: &str = "server_accept";
 /// The cause that has what the path and the other causes leave.
 pub(crate) const SERVER: &str = "server";
 
+/// Causes of requests without a reply.
+pub(crate) const LOST: &str = "lost_datagrams";
+pub(crate) const REPLY_LIMIT: &str = "reply_rate_limit";
+
 /// The cause of messages that are too large.
 pub(crate) const LARGE: &str = "large_messages_lost";
 
@@ -97,7 +101,7 @@ pub(crate) fn place(family: &CauseFamily, id: &str) -> CausePlace {
     match (id, family.name) {
         ("remote_clock" | "periodic_pause" | "random_pause" | "timer_slack" | "slow_reader", _)
         | ("delayed_ack_nagle" | ACCEPT, _) => CausePlace::Server,
-        ("lost_datagrams" | "reply_rate_limit" | LARGE, _) => CausePlace::Unknown,
+        (LOST | REPLY_LIMIT | LARGE, _) => CausePlace::Unknown,
         ("cpu_quota" | "kernel_tick" | "cpu_sleep_states" | "send_buffer", _) => CausePlace::Host,
         ("application_limited" | "requested_pacing", _) => CausePlace::Host,
         (_, "clock" | "per byte" | "load" | "loss" | "path") => CausePlace::Path,
@@ -126,10 +130,7 @@ pub(crate) fn slows_some_requests(id: &str) -> bool {
         | Signature::Timer { .. }
         | Signature::CharacterTimer { .. } => true,
         Signature::Idle { from_ms } => from_ms >= 1.0,
-        _ => {
-            cause.knob == Knob::Pin
-                || [ACCEPT, LARGE, "lost_datagrams", "reply_rate_limit"].contains(&cause.id)
-        }
+        _ => cause.knob == Knob::Pin || [ACCEPT, LARGE, LOST, REPLY_LIMIT].contains(&cause.id),
     };
     all().any(|(_, cause)| cause.id == id && is_rare(cause))
 }

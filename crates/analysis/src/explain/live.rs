@@ -64,6 +64,10 @@ const MAX_SUSPECTS: usize = 8;
 const PROVE_SHARE: f64 = 0.52;
 const COMBINED_SHARE: f64 = 0.1;
 const DOSE_SHARE: f64 = 0.04;
+/// Mean pause of further requests where some were lost.
+const LONG_PAUSE: Duration = Duration::from_millis(150);
+/// Minimum share of the budget for further requests after the tests.
+const MIN_WATCHED_SHARE: f64 = 0.1;
 /// Blocks with one client, and as many with several.
 const CLIENT_ROUNDS: u32 = 3;
 
@@ -464,7 +468,11 @@ impl Proving<'_> {
             false => self.prove(suspects, random)?,
         };
         findings::use_cost_of_bytes(suspects, self.screen, self.target, allowed);
+        if proved.lost.is_none() && !proved.is_interrupted {
+            proved.is_interrupted = self.watch_longer(suspects)?;
+        }
         let path = self.screen.path_now();
+        path.iter().for_each(|path| findings::update_path(suspects, self.screen, self.target, path));
         let rare = RareLog(&self.runner.summaries.borrow()).sighting(self.target, path.as_ref());
         findings::add_rare(suspects, rare);
         if proved.is_interrupted || proved.lost.is_some() {
@@ -508,6 +516,29 @@ impl Proving<'_> {
         }
         let pairs = sequence.rounds() as u32;
         Ok(Proved { is_interrupted: sequence.is_interrupted, lost: sequence.lost, pairs })
+    }
+
+    /// Uses the time that no test needs for further requests after pauses: rare events and slow changes of the path show in them.
+    /// Returns whether the user interrupted.
+    fn watch_longer(&self, suspects: &mut Vec<Suspect>) -> Result<bool, LiveError> {
+        let time =
+            self.runner.left().saturating_sub(self.options.budget.mul_f64(COMBINED_SHARE + DOSE_SHARE));
+        if time < self.options.budget.mul_f64(MIN_WATCHED_SHARE) {
+            return Ok(false);
+        }
+        (self.progress)("watching for rare events", 1.0 - COMBINED_SHARE);
+        let pause = match self.screen.lost() {
+            0 => self.screen.mean_pause,
+            // Slower than most limits of the rate of replies.
+            _ => self.screen.mean_pause.max(LONG_PAUSE),
+        };
+        match self.runner.run(&[], screen::paused_block(time, pause, self.options.seed)) {
+            Ok(block) => findings::update_losses(suspects, self.screen, self.target, (&block, pause)),
+            Err(LiveError::Interrupted) => return Ok(true),
+            // The proofs are more than what this block would add.
+            Err(_) => {}
+        }
+        Ok(false)
     }
 
     /// Measures how the round trip follows the values of proved settings. Returns whether the user interrupted.

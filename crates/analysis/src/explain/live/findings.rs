@@ -1,5 +1,7 @@
 //! Suspects and findings: which causes are tested, and what is reported about each.
 
+use std::time::Duration;
+
 use super::super::causes::{
     self, Cause, CauseFamily, CausePlace, DEVICE_SETTINGS, DOSES, Dose, Knob, Signature, Target,
 };
@@ -7,6 +9,7 @@ use super::super::counters;
 use super::blocks::{Block, Change};
 use super::large::SizeLimit;
 use super::lost;
+use super::path::Path;
 use super::places::{self, PlacePart};
 use super::prove::{DoseResponse, Proof, Trial, TrialOutcome};
 use super::screen::Screen;
@@ -83,6 +86,21 @@ fn dose_of(cause: &Cause, target: &Target) -> Option<&'static Dose> {
 }
 
 impl Suspect {
+    /// A cause that nothing tests and nothing shows yet.
+    fn untested(family: &'static CauseFamily, cause: &'static Cause) -> Suspect {
+        let why_untested = match cause.knob {
+            Knob::Missing(why) => why.to_owned(),
+            _ => String::new(),
+        };
+        let (sighting, hint, counted, trial, proof) = (None, None, None, None, None);
+        Suspect { family, cause, sighting, hint, counted, trial, why_untested, proof }
+    }
+
+    /// Whether something points at the cause, or a test can.
+    fn is_suspected(&self) -> bool {
+        self.sighting.is_some() || self.hint.is_some() || self.counted.is_some() || self.trial.is_some()
+    }
+
     /// Median of the baseline in the pairs, in ns.
     pub(super) fn baseline_ns(&self) -> Option<f64> {
         if matches!(self.trial, Some(Trial::TailSwitch(_))) {
@@ -185,19 +203,9 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
             Ok(trial) => (Some(trial), String::new()),
             Err(why) => (None, why),
         };
-        if sighting.is_some() || hint.is_some() || counted.is_some() || trial.is_some() {
-            suspects.push(Suspect {
-                family,
-                cause,
-                sighting,
-                hint,
-                counted,
-                trial,
-                why_untested,
-                proof: None,
-            });
-        }
+        suspects.push(Suspect { family, cause, sighting, hint, counted, trial, why_untested, proof: None });
     }
+    suspects.retain(Suspect::is_suspected);
     suspects
 }
 
@@ -219,9 +227,45 @@ pub(super) fn use_cost_of_bytes(
         return;
     }
     for (family, sighting) in signatures::character_timers(target, rest_ns) {
-        let why_untested = find_trial(sighting.cause, screen, target, allowed).err().unwrap_or_default();
+        let why_untested = find_trial(sighting.cause, screen, target, allowed).err();
         add_sighting(suspects, family, sighting, why_untested);
     }
+}
+
+/// Updates what handshakes of the whole explanation show of the path. A queue that never empties releases packets at multiples of the
+/// time of a packet, which looks like a clock.
+pub(super) fn update_path(suspects: &mut Vec<Suspect>, screen: &Screen, target: &Target, path: &Path) {
+    for (family, cause) in causes::all().filter(|(_, cause)| (cause.applies)(target)) {
+        let is_new = cause.id == causes::SERVER && screen.path.is_none();
+        if !places::ON_PATH.contains(&cause.id) && !is_new {
+            continue;
+        }
+        let counted = places::part_on(cause, screen, Some(path)).map(Count::from);
+        match suspects.iter_mut().find(|suspect| suspect.cause.id == cause.id) {
+            Some(known) => known.counted = counted,
+            None if counted.is_some() => {
+                suspects.push(Suspect { counted, ..Suspect::untested(family, cause) });
+            }
+            None => {}
+        }
+    }
+    let is_clock = |suspect: &Suspect| suspect.cause.id == "path_clock" && places::never_empties(path);
+    let is_gone = |suspect: &Suspect| places::ON_PATH.contains(&suspect.cause.id) && !suspect.is_suspected();
+    suspects.retain(|suspect| !is_clock(suspect) && !is_gone(suspect));
+}
+
+/// Requests after longer pauses show whether the rate of replies is limited.
+pub(super) fn update_losses(
+    suspects: &mut Vec<Suspect>,
+    screen: &Screen,
+    target: &Target,
+    (later, pause): (&Block, Duration),
+) {
+    let Some(cause) = causes::named(target, causes::REPLY_LIMIT) else { return };
+    let Some((family, _)) = causes::all().find(|(_, known)| known.id == cause.id) else { return };
+    let Some(part) = lost::limited_later(screen, later, pause) else { return };
+    suspects.retain(|suspect| ![causes::LOST, causes::REPLY_LIMIT].contains(&suspect.cause.id));
+    suspects.push(Suspect { counted: Some(part.into()), ..Suspect::untested(family, cause) });
 }
 
 /// Adds what was found after the tests.
@@ -229,21 +273,16 @@ fn add_sighting(
     suspects: &mut Vec<Suspect>,
     family: &'static CauseFamily,
     sighting: Sighting,
-    why_untested: String,
+    why_untested: Option<String>,
 ) {
     let cause = sighting.cause;
     match suspects.iter_mut().find(|suspect| suspect.cause.id == cause.id) {
         Some(known) => known.sighting = Some(sighting),
-        None => suspects.push(Suspect {
-            family,
-            cause,
-            sighting: Some(sighting),
-            hint: None,
-            counted: None,
-            trial: None,
-            why_untested,
-            proof: None,
-        }),
+        None => {
+            let mut suspect = Suspect { sighting: Some(sighting), ..Suspect::untested(family, cause) };
+            why_untested.into_iter().for_each(|why| suspect.why_untested = why);
+            suspects.push(suspect);
+        }
     }
 }
 
@@ -253,11 +292,7 @@ pub(super) fn add_rare(suspects: &mut Vec<Suspect>, rare: Option<Sighting>) {
         |suspect: &Suspect| suspect.sighting.is_some() && causes::slows_some_requests(suspect.cause.id);
     let Some(rare) = rare.filter(|_| !suspects.iter().any(is_alike)) else { return };
     let Some((family, _)) = causes::all().find(|(_, cause)| cause.id == rare.cause.id) else { return };
-    let why = match rare.cause.knob {
-        Knob::Missing(why) => why.to_owned(),
-        _ => String::new(),
-    };
-    add_sighting(suspects, family, rare, why);
+    add_sighting(suspects, family, rare, None);
 }
 
 /// A setting of the device that proves the cause, if the user allows it.
@@ -420,7 +455,7 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
                 mean_ns: turnaround,
             })
         }
-        "lost_datagrams" | "reply_rate_limit" => lost::part(cause, screen).map(Count::from),
+        causes::LOST | causes::REPLY_LIMIT => lost::part(cause, screen).map(Count::from),
         _ => places::part(cause, screen).map(Count::from),
     }
 }
@@ -429,7 +464,7 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
 pub(super) fn add_size_limit(suspects: &mut Vec<Suspect>, limit: &SizeLimit, target: &Target) {
     let Some(cause) = causes::named(target, causes::LARGE) else { return };
     let Some((family, _)) = causes::all().find(|(_, known)| known.id == cause.id) else { return };
-    add_sighting(suspects, family, Sighting::new(cause, 0.0, limit.to_string()), String::new());
+    add_sighting(suspects, family, Sighting::new(cause, 0.0, limit.to_string()), None);
 }
 
 /// Adds how the time of the server follows the number of clients.

@@ -20,6 +20,9 @@ const MIN_DELAY_NS: f64 = 200e3;
 /// Handshakes have a queue if they take this much longer than the shortest on average, and this share of it.
 const MIN_QUEUE_NS: f64 = 300e3;
 const MIN_QUEUE_SHARE: f64 = 0.3;
+/// The same for one that fills and drains slowly.
+const MIN_SLOW_QUEUE_NS: f64 = 1e6;
+const MIN_SLOW_QUEUE_SHARE: f64 = 0.05;
 /// Minimum excess of handshakes with a queue, as a multiple of the mean delay of wake-ups of threads of this host, where these
 /// take part.
 const HOST_RATIO: f64 = 3.0;
@@ -37,6 +40,8 @@ const MAX_LATE_SHARE: f64 = 0.01;
 /// First replies that are this late, and by this multiple of a round trip, wait for the server to accept.
 const MIN_ACCEPT_NS: f64 = 20e6;
 const MIN_ACCEPT_RATIO: f64 = 3.0;
+/// Data that a new connection sends at once (Linux: 10 segments).
+const FIRST_WINDOW_BYTES: f64 = 14_480.0;
 /// Minimum number of late first replies, which differ by this ratio at most.
 const MIN_ACCEPTED: usize = 3;
 const MAX_ACCEPT_SPREAD: f64 = 1.5;
@@ -59,15 +64,26 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The part of this cause, if the handshakes show it.
+/// The part of this cause, if the handshakes of the screen show it.
 pub(super) fn part(cause: &Cause, screen: &Screen) -> Option<PlacePart> {
+    part_on(cause, screen, screen.path.as_ref())
+}
+
+/// Causes that handshakes show during the whole explanation; what the server takes is compared with those of the screen.
+pub(super) const ON_PATH: [&str; 3] = ["path_loss", "path_delay", "path_queue"];
+
+/// The part of this cause on this path.
+pub(super) fn part_on(cause: &Cause, screen: &Screen, path: Option<&Path>) -> Option<PlacePart> {
     let latencies = screen.closed.latencies_ns();
     match cause.id {
-        causes::ACCEPT => accepting(&screen.first_ns, stats::median(&latencies)?, screen.path.as_ref()),
-        "path_loss" => lost_handshakes(screen.path.as_ref()?),
-        "path_delay" => delay(screen.path.as_ref()?, &latencies),
-        "path_queue" => queue(screen.path.as_ref()?, &latencies),
-        causes::SERVER => server(screen.path.as_ref()?, &latencies),
+        causes::ACCEPT => {
+            let bytes = screen.closed.result.message_bytes;
+            accepting(&screen.first_ns, (stats::median(&latencies)?, slow_start_ns(bytes, path)), path)
+        }
+        "path_loss" => lost_handshakes(path?),
+        "path_delay" => delay(path?, &latencies),
+        "path_queue" => queue(path?, &latencies),
+        causes::SERVER => server(path?, &latencies),
         _ => None,
     }
 }
@@ -99,11 +115,17 @@ fn queue(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     let least = MIN_QUEUE_NS.max(MIN_QUEUE_SHARE * path.shortest_ns).max(of_host);
     let queued =
         path.handshakes.iter().filter(|handshake| handshake.took_ns - path.shortest_ns > least).count();
-    if excess < least.max(MIN_SHARE * mean(latencies)) || queued < MIN_QUEUED {
+    let shows_queue = excess >= least.max(MIN_SHARE * mean(latencies)) && queued >= MIN_QUEUED;
+    let never_empties = !shows_queue && never_empties(path);
+    if !shows_queue && !never_empties {
         return None;
     }
     let standing = path.median_ns - path.shortest_ns;
-    let kind = if standing > 0.5 * excess { "most of the time" } else { "at times" };
+    let kind = match standing > 0.5 * excess {
+        _ if never_empties => "longer and shorter over many handshakes: the queue may never be empty",
+        true => "most of the time",
+        false => "at times",
+    };
     let text = format!(
         "{} take {} on average, the fastest {}: packets wait {kind}",
         count(path),
@@ -111,6 +133,12 @@ fn queue(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
         format_nanoseconds(path.shortest_ns)
     );
     Some(PlacePart { cost_ns: standing, mean_ns: excess, text })
+}
+
+/// Whether handshakes show a queue that fills and drains slowly, also where none of them finds it empty.
+pub(super) fn never_empties(path: &Path) -> bool {
+    let excess = path.mean_ns - path.shortest_ns;
+    excess > MIN_SLOW_QUEUE_NS.max(MIN_SLOW_QUEUE_SHARE * path.shortest_ns) && path.changes_slowly()
 }
 
 /// Time of requests above handshakes.
@@ -131,10 +159,21 @@ fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     Some(PlacePart { cost_ns, mean_ns, text })
 }
 
+/// Time that a new connection takes for messages above its first window, both ways: a round trip for each doubling.
+fn slow_start_ns(bytes: u32, path: Option<&Path>) -> f64 {
+    let doublings = (f64::from(bytes) / FIRST_WINDOW_BYTES).log2().max(0.0).ceil();
+    path.map_or(0.0, |path| 2.0 * (doublings + 1.0) * path.median_ns)
+}
+
 /// Time of the first reply of each new connection above the others. The first of all may find a server that waits for it, and a
 /// busy host delays some of them by any time.
-fn accepting(first_ns: &[f64], median_ns: f64, path: Option<&Path>) -> Option<PlacePart> {
-    let is_late = |ns: &f64| ns - median_ns > MIN_ACCEPT_NS.max(MIN_ACCEPT_RATIO * median_ns);
+fn accepting(
+    first_ns: &[f64],
+    (median_ns, slow_start_ns): (f64, f64),
+    path: Option<&Path>,
+) -> Option<PlacePart> {
+    let least = MIN_ACCEPT_NS.max(MIN_ACCEPT_RATIO * median_ns).max(slow_start_ns);
+    let is_late = |ns: &f64| ns - median_ns > least;
     let mut late: Vec<f64> = first_ns.iter().copied().filter(is_late).collect();
     late.sort_by(f64::total_cmp);
     let (least, most) = late.first().copied().zip(late.last().copied())?;
@@ -329,6 +368,11 @@ mod tests {
             (handshake.late_ns, handshake.is_of_kernel) = (5e6, false);
         });
         assert!(queue(&busy, &latencies(|_| 0.3)).is_none(), "threads of this host wake up late");
+        let sawtooth = path((0..120).map(|index| 60.0 + 0.2 * f64::from(index % 40)));
+        let part = queue(&sawtooth, &latencies(|_| 64.0)).unwrap();
+        assert!(part.text.contains("over many handshakes") && (part.mean_ns / 3.9e6 - 1.0).abs() < 0.01);
+        let jitter = path((0..120).map(|index| 60.0 + 1.3 * f64::from(7 * index % 6)));
+        assert!(queue(&jitter, &latencies(|_| 64.0)).is_none(), "random delays");
         let lost = path((0..100).map(|index| if index % 40 == 7 { 1010.0 } else { 0.2 }));
         assert!(queue(&lost, &latencies(|_| 0.3)).is_none(), "a loss is no queue");
         assert_eq!(lost_handshakes(&lost).unwrap().text, "3 of 100 handshakes were lost and sent again");
@@ -357,16 +401,17 @@ mod tests {
 
     #[test]
     fn a_server_that_accepts_late_delays_the_first_reply() {
-        assert!(accepting(&[4e8, 3.9e8, 4.1e8], 1e4, None).is_some());
+        assert!(accepting(&[4e8, 3.9e8, 4.1e8], (1e4, 0.0), None).is_some());
         let slow_at_times = path((0..100).map(|index| if index % 20 == 7 { 300.0 } else { 0.2 }));
-        assert!(accepting(&[4e8, 3.9e8, 4.1e8], 1e4, Some(&slow_at_times)).is_none(), "the path");
-        assert!(accepting(&[4e5, 3.9e5, 4.1e5], 1e4, None).is_none(), "threads of the server start");
-        assert!(accepting(&[4e8, 1e4, 1e4, 1e4], 1e4, None).is_none(), "only the first connection");
+        assert!(accepting(&[4e8, 3.9e8, 4.1e8], (1e4, 0.0), Some(&slow_at_times)).is_none(), "the path");
+        assert!(accepting(&[4e5, 3.9e5, 4.1e5], (1e4, 0.0), None).is_none(), "threads of the server start");
+        assert!(accepting(&[4e8, 1e4, 1e4, 1e4], (1e4, 0.0), None).is_none(), "only the first connection");
         assert!(
-            accepting(&[1e4, 3.9e8, 4.1e8, 4e8], 1e4, None).is_some(),
+            accepting(&[1e4, 3.9e8, 4.1e8, 4e8], (1e4, 0.0), None).is_some(),
             "the server has waited for the first"
         );
-        assert!(accepting(&[4e8, 1e8, 2e8, 5e7], 1e4, None).is_none(), "a busy host");
-        assert!(accepting(&[], 1e4, None).is_none());
+        assert!(accepting(&[4e8, 1e8, 2e8, 5e7], (1e4, 0.0), None).is_none(), "a busy host");
+        assert!(accepting(&[4e8, 3.9e8, 4.1e8], (1e4, 5e8), None).is_none(), "slow start");
+        assert!(accepting(&[], (1e4, 0.0), None).is_none());
     }
 }

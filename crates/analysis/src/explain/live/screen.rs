@@ -77,6 +77,12 @@ fn mean_pause(time: Duration, closed: &Block) -> Duration {
     time.div_f64(PAUSED_REQUESTS).max(least).clamp(MIN_MEAN_PAUSE, MAX_MEAN_PAUSE)
 }
 
+/// Requests after random pauses, for this time.
+pub(super) fn paused_block(time: Duration, mean_pause: Duration, seed: u64) -> BlockPlan {
+    let pacing = Pacing::ThinkTime { mean_seconds: mean_pause.as_secs_f64(), seed };
+    BlockPlan { pacing, count: 10_000, time, warm_up: 1 }
+}
+
 /// The CPU of this process with the least load between two readings, if another had clearly more.
 fn quiet_cpu(before: &BTreeMap<u32, CpuTicks>, after: &BTreeMap<u32, CpuTicks>) -> Option<u32> {
     let busy = |cpu: u32| Some((cpu, after.get(&cpu)?.since(before.get(&cpu)?)?.busy_share));
@@ -122,13 +128,11 @@ impl Screen {
         seed: u64,
     ) -> Result<Screen, LiveError> {
         let first_ns = first_replies(runner, target, budget)?;
-        let watch = match first_ns.iter().all(|first| *first < LATE_FIRST_NS) {
-            true => {
-                PathWatch::start(&runner.dialer, target, budget.mul_f64(CLOSED_SHARE + PAUSED_SHARE), seed)
-            }
-            // Each connection makes the next ones wait.
-            false => None,
-        };
+        // A server that accepts late makes the next connections wait; one lost handshake does not.
+        let is_prompt = stats::median(&first_ns).is_none_or(|first| first < LATE_FIRST_NS);
+        let start =
+            || PathWatch::start(&runner.dialer, target, budget.mul_f64(CLOSED_SHARE + PAUSED_SHARE), seed);
+        let watch = if is_prompt { start() } else { None };
         let screen = Screen::measure_requests(runner, budget, seed)?;
         Ok(Screen { first_ns, path: watch.as_ref().and_then(PathWatch::path), watch, ..screen })
     }
@@ -154,9 +158,8 @@ impl Screen {
             true => LIMITED_MEAN_PAUSE,
             false => mean_pause(time, &closed),
         };
-        let pacing = Pacing::ThinkTime { mean_seconds: mean_pause.as_secs_f64(), seed };
         let ticks = CpuTicks::of_each();
-        let paused = runner.run(&[], BlockPlan { pacing, count: 10_000, time, warm_up: 1 });
+        let paused = runner.run(&[], paused_block(time, mean_pause, seed));
         let paused = paused.map_err(|error| match error {
             LiveError::Measurement(reason) => LiveError::Measurement(format!(
                 "{reason}. Before, {} took {} (median)",
