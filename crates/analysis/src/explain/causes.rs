@@ -72,6 +72,9 @@ pub(crate) fn remedy(cause: &Cause, direction: Direction) -> &'static str {
 /// The cause that delays the first request of each connection.
 pub(crate) const ACCEPT: &str = "server_accept";
 
+/// The cause that delays each new connection to a name.
+pub(crate) const NAME: &str = "name_resolution";
+
 /// The cause that has what the path and the other causes leave.
 pub(crate) const SERVER: &str = "server";
 
@@ -101,7 +104,7 @@ pub(crate) fn place(family: &CauseFamily, id: &str) -> CausePlace {
     match (id, family.name) {
         ("remote_clock" | "periodic_pause" | "random_pause" | "timer_slack" | "slow_reader", _)
         | ("delayed_ack_nagle" | ACCEPT, _) => CausePlace::Server,
-        (LOST | REPLY_LIMIT | LARGE, _) => CausePlace::Unknown,
+        (LOST | REPLY_LIMIT | LARGE | NAME, _) => CausePlace::Unknown,
         ("cpu_quota" | "kernel_tick" | "cpu_sleep_states" | "send_buffer", _) => CausePlace::Host,
         ("application_limited" | "requested_pacing", _) => CausePlace::Host,
         (_, "clock" | "per byte" | "load" | "loss" | "path") => CausePlace::Path,
@@ -130,7 +133,7 @@ pub(crate) fn slows_some_requests(id: &str) -> bool {
         | Signature::Timer { .. }
         | Signature::CharacterTimer { .. } => true,
         Signature::Idle { from_ms } => from_ms >= 1.0,
-        _ => cause.knob == Knob::Pin || [ACCEPT, LARGE, LOST, REPLY_LIMIT].contains(&cause.id),
+        _ => cause.knob == Knob::Pin || [ACCEPT, NAME, LARGE, LOST, REPLY_LIMIT].contains(&cause.id),
     };
     all().any(|(_, cause)| cause.id == id && is_rare(cause))
 }

@@ -334,11 +334,13 @@ pub fn explain_live(
     progress: &dyn Fn(&str, f64),
 ) -> Result<Explanation, LiveError> {
     let (started, began) = (wall_clock_date(), dialer.now());
+    let look_up = dialer.resolve_once(&options.endpoint);
     let target = Target::new(options.endpoint.clone());
     let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
     let (mut runner, can_resize) = block_runner(options, dialer, &target)?;
     progress("measuring round trips", 0.0);
-    let screen = Screen::measure(&mut runner, &target, options.budget, options.seed)?;
+    let mut screen = Screen::measure(&mut runner, &target, options.budget, options.seed)?;
+    screen.look_up = look_up;
     // Some protocols choose the size.
     runner.use_protocol(&screen.closed.result.protocol);
     let message_bytes = screen.closed.result.message_bytes;

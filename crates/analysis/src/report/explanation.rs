@@ -164,8 +164,10 @@ fn slower(finding: &CauseFinding) -> String {
     if finding.id == causes::LARGE {
         return finding.evidence.first().map_or(finding.name, String::as_str).to_owned();
     }
-    let which =
-        if finding.id == causes::ACCEPT { "the first requests of connections" } else { "some requests" };
+    let which = match finding.id {
+        causes::ACCEPT | causes::NAME => "the first requests of connections",
+        _ => "some requests",
+    };
     let mean = finding.effect.mean_ns.map(|ns| format!("{} on average, ", brief_time(ns)));
     format!("{which} are slower by {} ({}{})", finding.name, mean.unwrap_or_default(), sure(finding))
 }

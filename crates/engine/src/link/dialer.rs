@@ -3,7 +3,7 @@
 //! Opening can block for any time: in the resolver, in the kernel, in a handshake. On the system clock a thread of its own does it
 //! where it cannot be begun without waiting, so that an interrupt ends the wait.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -354,6 +354,18 @@ impl Dialer {
                 done => return done,
             }
         }
+    }
+
+    /// Asks the resolver once: later links of this dialer to the host use the same addresses. Returns the time that it took; `None`
+    /// for endpoints without a name, and for names that are not found.
+    pub fn resolve_once(&self, endpoint: &Endpoint) -> Option<Duration> {
+        let resolve = self.transports.find(endpoint).ok()?.resolve?;
+        let (host, _) = endpoint.host_port().ok().filter(|(host, _)| host.parse::<IpAddr>().is_err())?;
+        let began = self.now();
+        let found = resolve(endpoint, &self.open_context()).ok()?;
+        let elapsed = self.now().since(began);
+        self.hosts.insert(host, found.iter().map(SocketAddr::ip).collect());
+        Some(elapsed)
     }
 
     /// Whether the endpoint is known to be an address of this host.

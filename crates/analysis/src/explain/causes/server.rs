@@ -52,5 +52,17 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
             remedy: "accept connections in the server at once, in a thread of its own, and keep connections open",
             plant: Plant::NotHere("a server that accepts on a timer"),
         },
+        Cause {
+            id: "name_resolution",
+            name: "look-up of the name (DNS)",
+            applies: |target| target.has_option("family"),
+            signature: Signature::Hidden,
+            counter: Some("time of the first look-up; the explanation makes one"),
+            knob: Knob::Missing(
+                "the server of names is no part of the link. Try an address instead of the name",
+            ),
+            remedy: "use an address, a cache or a nearer server of names, and keep connections open",
+            plant: Plant::NotHere("a server of names that replies late"),
+        },
     ],
 };

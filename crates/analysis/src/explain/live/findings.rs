@@ -455,6 +455,7 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
                 mean_ns: turnaround,
             })
         }
+        causes::NAME => places::look_up(screen).map(Count::from),
         causes::LOST | causes::REPLY_LIMIT => lost::part(cause, screen).map(Count::from),
         _ => places::part(cause, screen).map(Count::from),
     }
@@ -545,7 +546,7 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
 /// Gives a cause that is known only by its place the time that no cause of another name takes; little of it is not worth a name.
 /// `of_bytes_ns`: time that the bytes of a message take at least, without a proof.
 fn leave_rest(findings: &mut Vec<CauseFinding>, mean_ns: f64, of_bytes_ns: f64) {
-    const BY_PLACE: [&str; 4] = ["path_delay", PATH_QUEUE, causes::SERVER, causes::ACCEPT];
+    const BY_PLACE: [&str; 5] = ["path_delay", PATH_QUEUE, causes::SERVER, causes::ACCEPT, causes::NAME];
     let others = |findings: &[CauseFinding], place: CausePlace, of: fn(&CauseFinding) -> f64| -> f64 {
         let counts = |finding: &&CauseFinding| {
             let is_there = place == CausePlace::Server || finding.place == place;

@@ -159,6 +159,16 @@ fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
     Some(PlacePart { cost_ns, mean_ns, text })
 }
 
+/// Time of the look-up of the server's name, which each new connection to it needs.
+pub(super) fn look_up(screen: &Screen) -> Option<PlacePart> {
+    let took_ns = screen.look_up?.as_nanos() as f64;
+    let text = format!(
+        "the resolver takes {}, before each connection of a program without a cache",
+        format_nanoseconds(took_ns)
+    );
+    (took_ns > MIN_ACCEPT_NS).then_some(PlacePart { cost_ns: 0.0, mean_ns: took_ns, text })
+}
+
 /// Time that a new connection takes for messages above its first window, both ways: a round trip for each doubling.
 fn slow_start_ns(bytes: u32, path: Option<&Path>) -> f64 {
     let doublings = (f64::from(bytes) / FIRST_WINDOW_BYTES).log2().max(0.0).ceil();

@@ -146,6 +146,7 @@ pub fn explain_rate(
     let (started, began) = (wall_clock_date(), dialer.now());
     let target = Target::new(options.endpoint.clone());
     let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
+    dialer.resolve_once(&options.endpoint);
     let mut runner = RateBlocks::new(options, transfer, dialer, &target)?;
     progress("measuring the rate", 0.0);
     let screen = runner.run(&[], options.budget.mul_f64(SCREEN_SHARE).min(MAX_SCREEN_TIME));

@@ -62,6 +62,8 @@ pub(super) struct Screen {
     pub(super) quiet_cpu: Option<u32>,
     /// The first reply of each of some connections, in ns, where the path is measured alone.
     pub(super) first_ns: Vec<f64>,
+    /// Time of the look-up of the server's name.
+    pub(super) look_up: Option<Duration>,
     /// The path alone, beside the requests.
     pub(super) path: Option<Path>,
     /// Measures it further, until the last test.
@@ -177,6 +179,7 @@ impl Screen {
             quiet_cpu,
             least_gap,
             first_ns: Vec::new(),
+            look_up: None,
             path: None,
             watch: None,
         })
@@ -186,8 +189,8 @@ impl Screen {
     #[cfg(test)]
     pub(super) fn of_blocks(closed: Block, paused: Block) -> Screen {
         let (mean_pause, least_gap) = (Duration::from_millis(10), Duration::ZERO);
-        let (quiet_cpu, first_ns, path, watch) = (None, Vec::new(), None, None);
-        Screen { closed, paused, mean_pause, quiet_cpu, first_ns, path, watch, least_gap }
+        let (quiet_cpu, first_ns, look_up, path, watch) = (None, Vec::new(), None, None, None);
+        Screen { closed, paused, mean_pause, quiet_cpu, first_ns, look_up, path, watch, least_gap }
     }
 
     /// Median round trip without a pause.
