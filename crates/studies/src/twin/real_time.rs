@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::bench::{FILE, MAX_BLOCKS, SEED, TwinCaseError, loses_messages};
+use super::bench::{FILE, MAX_BLOCKS, SEED, TwinCaseError, collects_table, loses_messages};
 use super::parts::{link_shapes, logger_config, transfer_costs};
 use crate::study::{DeviceServerTwin, PlannedCase, TwinModel};
 use linkgauge_engine::link::Dialer;
@@ -151,8 +151,10 @@ impl RealBench<'_> {
         let logger = Logger::start_with(&options, LoggerTime::default(), self.dialer.clone())?;
         self.endpoints = logger.endpoints().to_vec();
         self.running.insert(0, Box::new(logger));
-        self.spec.size = Some(OneOrMany::One(Bytes(chunk.into())));
-        self.spec.volume = Some(Bytes(volume));
+        if !collects_table(&self.spec) {
+            self.spec.size = Some(OneOrMany::One(Bytes(chunk.into())));
+            self.spec.volume = Some(Bytes(volume));
+        }
         Ok(())
     }
 
