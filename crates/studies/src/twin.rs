@@ -4,6 +4,7 @@
 //! Parameters and figures are in the study's folder (`study::Twin`). The same parameters give the same values.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -153,7 +154,25 @@ pub struct RealTime<'a> {
     pub selects: &'a dyn Fn(&PlannedCase) -> bool,
     /// Callback that runs before each case.
     pub before_case: &'a dyn Fn(&PlannedCase),
+    /// Only as many cases as fit this time, the shortest first.
+    pub limit: Option<Duration>,
+    /// Callback that runs before the first case in real time, with what will run and what would without a limit.
+    pub before_all: &'a dyn Fn(RealTimePlan),
 }
+
+/// Expected time of cases in real time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RealTimePlan {
+    /// Number of cases that run, and their time.
+    pub chosen: (usize, Duration),
+    /// Number of cases that run without a limit, and their time.
+    pub all: (usize, Duration),
+    /// Number of cases that fit [`SHORT_REAL_TIME`].
+    pub short: usize,
+}
+
+/// The time of a short comparison in real time.
+pub const SHORT_REAL_TIME: Duration = Duration::from_secs(60);
 
 /// Runs twins of the selected tables on the virtual clock and in real time, as parts of the lab on sockets and
 /// pseudo-terminals. Both reports have the same rows, without those of twins that exist on the virtual clock only.
@@ -171,12 +190,49 @@ pub fn compare_in_real_time(study: &Study, bench: &RealTime) -> Result<[TwinRepo
         }
         Ok(figures)
     };
-    let expected = compare_with(study, figures()?, ON_VIRTUAL_CLOCK, bench::run_case)?;
-    let real = compare_with(study, figures()?, IN_REAL_TIME, |model, case| {
+    let mut expected = compare_with(study, figures()?, ON_VIRTUAL_CLOCK, bench::run_case)?;
+    let mut figures = figures()?;
+    let times = real_times(&figures, &expected)?;
+    let chosen = shortest(&times, bench.limit.unwrap_or(Duration::MAX));
+    let sum = |cases: &[usize]| (cases.len(), cases.iter().map(|index| times[*index]).sum::<Duration>());
+    (bench.before_all)(RealTimePlan {
+        chosen: sum(&chosen),
+        all: (times.len(), times.iter().sum()),
+        short: shortest(&times, SHORT_REAL_TIME).len(),
+    });
+    let mut results = expected.rows.iter().map(|row| row.result);
+    figures.retain(|_| results.next().is_some_and(|result| chosen.contains(&result)));
+    expected.retain_cases(&chosen);
+    let real = compare_with(study, figures, IN_REAL_TIME, |model, case| {
         (bench.before_case)(case);
         real_time::run_case(model, case, bench.dialer)
     })?;
     Ok([expected, real])
+}
+
+/// Expected time of each result in real time.
+fn real_times(figures: &[TwinFigure], expected: &TwinReport) -> Result<Vec<Duration>, TwinError> {
+    let mut times = vec![Duration::ZERO; expected.cases.len()];
+    for (figure, row) in figures.iter().zip(&expected.rows) {
+        let result = &expected.cases[row.result];
+        times[row.result] = real_time::expected_time(&figure.twin.model()?, &figure.case, result);
+    }
+    Ok(times)
+}
+
+/// The indices of the shortest of these times that fit the limit, at least one, in their order.
+fn shortest(times: &[Duration], limit: Duration) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by_key(|index| times[*index]);
+    let mut sum = Duration::ZERO;
+    let fits = |index: &&usize| {
+        sum = sum.saturating_add(times[**index]);
+        sum <= limit
+    };
+    let count = order.iter().take_while(fits).count();
+    order.truncate(count.max(1));
+    order.sort_unstable();
+    order
 }
 
 fn compare_with(
@@ -235,6 +291,17 @@ const ON_VIRTUAL_CLOCK: &str = "twins on the virtual clock";
 const IN_REAL_TIME: &str = "twins in real time";
 
 impl TwinReport {
+    /// Drops all other results, and their rows.
+    fn retain_cases(&mut self, chosen: &[usize]) {
+        let new_index = |index: usize| chosen.iter().position(|other| *other == index);
+        self.rows.retain(|row| chosen.contains(&row.result));
+        self.rows.iter_mut().for_each(|row| row.result = new_index(row.result).unwrap_or_default());
+        self.results.retain(|_, result| chosen.contains(result));
+        self.results.values_mut().for_each(|result| *result = new_index(*result).unwrap_or_default());
+        let mut index = 0..;
+        self.cases.retain(|_| index.next().is_some_and(|index| chosen.contains(&index)));
+    }
+
     /// Fills the tables of the study with the figures of the twins, where others have measured ones. Other figures keep
     /// their reason, such as [`NO_TWIN`].
     ///

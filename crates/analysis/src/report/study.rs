@@ -20,11 +20,14 @@ mod answer;
 mod facts;
 mod grid;
 mod remarks;
+mod statements;
 
 pub(crate) use answer::answer;
 use answer::ratio_text;
 use facts::{combined_charts, fact_contexts, fact_lines};
 use remarks::table_remarks;
+use statements::{statement_contexts, statement_lines};
+pub use statements::{statement_verdict, statements_summary};
 
 /// Text that is shown if nothing was measured.
 const NOT_RUN_TEXT: &str = "not run";
@@ -138,6 +141,7 @@ pub(crate) fn render_lines(
         lines.push((String::new(), LineKind::Row));
         put(&mut lines, &sentence, "", INDENT, LineKind::Row);
     }
+    lines.extend(statement_lines(paper, detail, width));
     lines.extend(fact_lines(paper, detail, width));
     lines
 }
@@ -374,7 +378,7 @@ pub(crate) fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> 
     let figure_is = if paper.twins.is_some() { "twin" } else { "measured" };
     context! {
         title => heading(paper), figure_is => figure_is, about => summary_sentences(paper), tables => tables,
-        facts => fact_contexts(paper), not_run => not_run_sentence(paper),
+        facts => fact_contexts(paper), statements => statement_contexts(paper), not_run => not_run_sentence(paper),
     }
 }
 

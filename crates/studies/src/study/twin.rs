@@ -223,6 +223,8 @@ pub struct RadioTwin {
 pub struct MessageTwin {
     /// Time of every message.
     pub message: Option<Span>,
+    /// Time that a message waits for the interrupt of its receiver.
+    pub interrupt_wait: Option<Span>,
     /// Time of the receiver per frame.
     pub frame: Option<Span>,
     /// Time per byte of the first frame.

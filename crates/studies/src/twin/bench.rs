@@ -91,7 +91,8 @@ fn sender_cpu(model: &TwinModel, result: &CaseResult) -> Option<CpuUse> {
     let each = node_costs(nodes).sender_time(result.message_bytes.into());
     let is_stream = result.workload == "throughput" && !each.is_zero();
     is_stream.then(|| CpuUse {
-        client_seconds: each.as_secs_f64() * result.figures.counts.sent as f64,
+        // The rate counts the times between messages, one fewer than messages.
+        client_seconds: each.as_secs_f64() * result.figures.counts.sent.saturating_sub(1) as f64,
         client_busy_poll_seconds: None,
         server_seconds: None,
         seconds_per_gigabyte: None,

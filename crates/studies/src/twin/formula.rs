@@ -115,7 +115,7 @@ fn board_rate(model: &TwinModel, case: &PlannedCase) -> Option<f64> {
 }
 
 /// Steps of a continuous distribution.
-const STEPS: usize = 600;
+const STEPS: usize = 300;
 /// Mean waits that such a distribution covers.
 const WAITS: f64 = 12.0;
 /// Quantiles of a mean.

@@ -121,7 +121,7 @@ pub fn node_costs(nodes: &MessageTwin) -> NodeCosts {
     // Without a line the nodes are busy for as long as a message takes.
     let busy_message = if nodes.bits_per_second.is_none() { nodes.message } else { nodes.busy_message };
     NodeCosts {
-        message: time(nodes.message),
+        message: time(nodes.message) + time(nodes.interrupt_wait),
         frame: time(nodes.frame),
         first_frame_byte_ns: nodes.first_frame_byte.map_or(0.0, |time| time.0),
         hops: nodes.hops,

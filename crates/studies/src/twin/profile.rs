@@ -19,7 +19,7 @@ const TRIAL_STEP: f64 = 0.173_286_795_139_986; // Four trials double the value.
 const REFINEMENTS: u32 = 7;
 /// The first and the last step of a fit, in logarithms.
 const FIRST_STEP: f64 = 0.4;
-const LAST_STEP: f64 = 0.001;
+const LAST_STEP: f64 = 0.002;
 
 /// The values of a twin and what its figures say about them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -63,6 +63,8 @@ pub enum Interval {
         high: Option<String>,
         /// Some values between them are worse.
         has_gaps: bool,
+        /// Whether the value of the twin is one of them. Otherwise it is that of the fitted figures, or of another twin.
+        has_value: bool,
     },
 }
 
@@ -182,7 +184,8 @@ impl Fit<'_> {
         }
         let inside: Vec<usize> = (0..trials.len()).filter(|trial| trials[*trial].1 <= limit).collect();
         let (Some(&first), Some(&last)) = (inside.first(), inside.last()) else { return Interval::Any };
-        let edge = |inner: usize, outer: Option<usize>| {
+        // The last change inside, in logarithms.
+        let edge = |inner: usize, outer: Option<usize>| -> Option<f64> {
             let (mut inner, mut outer) = (trials[inner].0, trials.get(outer?)?.0);
             for _ in 0..REFINEMENTS {
                 let mut changes = centre.clone();
@@ -192,12 +195,21 @@ impl Fit<'_> {
                     false => outer = (inner + outer) / 2.0,
                 }
             }
-            scale(&self.twin.values()[&self.names[index]], inner.exp()).map(|value| display(&value))
+            Some(inner)
         };
+        let (low, high) = (edge(first, first.checked_sub(1)), edge(last, Some(last + 1)));
+        let value = |change: Option<f64>| {
+            scale(&self.twin.values()[&self.names[index]], change?.exp()).map(|value| display(&value))
+        };
+        let same = display(&self.twin.values()[&self.names[index]]);
+        let (low_value, high_value) = (value(low), value(high));
+        let is_edge = [&low_value, &high_value].iter().any(|edge| edge.as_ref() == Some(&same));
+        let is_inside = low.is_none_or(|low| low <= 0.0) && high.is_none_or(|high| high >= 0.0);
         Interval::Between {
-            low: edge(first, first.checked_sub(1)),
-            high: edge(last, Some(last + 1)),
+            low: low_value,
+            high: high_value,
             has_gaps: inside.len() < last - first + 1,
+            has_value: is_inside || is_edge,
         }
     }
 }

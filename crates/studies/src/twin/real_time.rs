@@ -47,6 +47,36 @@ pub(crate) fn is_possible(model: &TwinModel) -> bool {
     !matches!(model, TwinModel::Adapter { .. })
 }
 
+/// Time to start and stop the parts of a case, and its warm-up.
+const CASE_OVERHEAD: Duration = Duration::from_millis(650);
+
+/// Expected time of a case in real time, from its result on the virtual clock.
+pub(super) fn expected_time(model: &TwinModel, case: &PlannedCase, result: &CaseResult) -> Duration {
+    let elapsed = Duration::from_nanos(result.elapsed_ns);
+    let counts = &result.figures.counts;
+    let time = match (model, case.line_rate()) {
+        (TwinModel::Messages(_) | TwinModel::Board { .. }, _) => CASE_TIME,
+        (TwinModel::Radio(_) | TwinModel::Frames { .. }, _) => {
+            elapsed.mul_f64(RANDOM_REQUESTS as f64 / counts.sent.max(1) as f64)
+        }
+        (TwinModel::Logger { .. }, _) if !collects_table(case.spec()) => {
+            elapsed.mul_f64(CHUNKS as f64 / counts.sent.max(1) as f64)
+        }
+        (TwinModel::DeviceServer(twin), Some(line)) if case.spec().workload.as_deref() != Some("latency") => {
+            let blocks = u64::from(case.point.ports) * blocks_on_line(twin.block.into(), line);
+            elapsed.mul_f64(blocks as f64 / counts.sent.max(1) as f64)
+        }
+        _ => elapsed,
+    };
+    time + CASE_OVERHEAD
+}
+
+/// Blocks of a throughput on a line of that rate and bits per character.
+fn blocks_on_line(block_bytes: u64, (line_bps, bits): (f64, f64)) -> u64 {
+    let blocks = (LINE_TIME.as_secs_f64() * line_bps / bits / block_bytes as f64) as u64;
+    blocks.clamp(MIN_BLOCKS, MAX_BLOCKS)
+}
+
 /// The parts of a case.
 struct RealBench<'a> {
     dialer: &'a Dialer,
@@ -176,11 +206,10 @@ impl RealBench<'_> {
         if self.spec.workload.as_deref() == Some("latency") {
             self.spec.count = Some(Count(STEADY_REQUESTS));
         } else {
-            let (line_bps, bits) = case.line_rate().ok_or("the case has no line")?;
             let block = costs.block_bytes as u64;
-            let blocks = (LINE_TIME.as_secs_f64() * line_bps / bits / block as f64) as u64;
+            let blocks = blocks_on_line(block, case.line_rate().ok_or("the case has no line")?);
             self.spec.size = Some(OneOrMany::One(Bytes(block)));
-            self.spec.volume = Some(Bytes(block * blocks.clamp(MIN_BLOCKS, MAX_BLOCKS)));
+            self.spec.volume = Some(Bytes(block * blocks));
         }
         Ok(())
     }

@@ -148,7 +148,8 @@ fn a_profile_shows_what_figures_determine() {
     study.select_tables(&["1".to_owned()]).unwrap();
     let profiles = profile(&study).unwrap();
     let of = |name: &str| profiles[0].values.iter().find(|value| value.name == name).unwrap();
-    let Interval::Between { low: Some(low), high: Some(high), has_gaps: false } = &of("chunk").interval
+    let Interval::Between { low: Some(low), high: Some(high), has_gaps: false, has_value: true } =
+        &of("chunk").interval
     else {
         panic!("{:?}", of("chunk"))
     };
