@@ -146,17 +146,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut study = Study::by_name(&flags.study)?;
     study.select_tables(&flags.tables)?;
     flags.in_guest.iter().for_each(|guest| study.enter_guest(guest));
-    if flags.list {
-        return list::print_cells(&study);
-    }
-    if flags.items {
-        return items::print_items(&study);
-    }
-    if flags.parameters {
-        return parameters::print_parameters(&study, flags.output.detail());
-    }
-    if flags.twin {
-        return run_twins(&study, &flags);
+    if let Some(status) = run_without_lab(&study, &flags) {
+        return status;
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check_writable(usize::from(events_on_stdout))?;
@@ -218,6 +209,17 @@ fn print_measured_findings(run: &Run) -> Result<()> {
     }
     print_text(|stdout| writeln!(stdout))?;
     super::explain::print_findings(&findings, Detail::Full)
+}
+
+/// Runs what needs neither the lab nor hardware: lists and twins. `None`: nothing of that kind was requested.
+fn run_without_lab(study: &Study, flags: &Flags) -> Option<Result<Status>> {
+    match flags {
+        Flags { list: true, .. } => Some(list::print_cells(study)),
+        Flags { items: true, .. } => Some(items::print_items(study)),
+        Flags { parameters: true, .. } => Some(parameters::print_parameters(study, flags.output.detail())),
+        Flags { twin: true, .. } => Some(run_twins(study, flags)),
+        _ => None,
+    }
 }
 
 fn run_twins(study: &Study, flags: &Flags) -> Result<Status> {

@@ -21,7 +21,7 @@ mod real_time;
 
 pub(crate) use bench::TwinCaseError;
 pub use parts::{link_shapes, logger_config, node_costs, transfer_costs};
-pub use profile::{Interval, ParameterProfile, TwinProfile, profile};
+pub use profile::{ParameterProfile, ProfileInterval, TwinProfile, profile};
 
 /// Error of a twin that cannot run.
 #[derive(Debug, thiserror::Error)]

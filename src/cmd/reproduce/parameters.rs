@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, bail};
 use linkgauge::report::{Detail, wrap};
 use linkgauge::study::Study;
-use linkgauge::twin::{self, Interval, TwinProfile};
+use linkgauge::twin::{self, ProfileInterval, TwinProfile};
 use linkgauge::units::format_plural;
 
 use super::super::output::{print_text, terminal_options};
@@ -87,10 +87,10 @@ fn profile_text(study: &Study, profile: &TwinProfile, detail: Detail, width: usi
     text
 }
 
-fn interval_text(interval: &Interval) -> String {
+fn interval_text(interval: &ProfileInterval) -> String {
     match interval {
-        Interval::Any => "any value".to_owned(),
-        Interval::Between { low, high, has_gaps, has_value } => {
+        ProfileInterval::Any => "any value".to_owned(),
+        ProfileInterval::Between { low, high, has_gaps, has_value } => {
             let gaps = match (has_gaps, has_value) {
                 (true, true) => ", with gaps",
                 (true, false) => ", with gaps *",

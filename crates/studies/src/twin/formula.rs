@@ -30,9 +30,9 @@ pub(super) fn value(model: &TwinModel, figure: &TwinFigure) -> Option<f64> {
         ("message_us", TwinModel::Messages(nodes)) => {
             Some(1e6 * node_costs(nodes).interval(case.point.value.into()).as_secs_f64())
         }
-        (statistic, TwinModel::Radio(radio)) => Delays::of_radio(radio).statistic(statistic),
+        (statistic, TwinModel::Radio(radio)) => RoundTripShares::of_radio(radio).statistic(statistic),
         (statistic, TwinModel::Frames { base, frame, spike, spike_share }) => {
-            Delays::of_frames([base.0, frame.0, spike.0], spike_share.0).statistic(statistic)
+            RoundTripShares::of_frames([base.0, frame.0, spike.0], spike_share.0).statistic(statistic)
         }
         _ => None,
     }
@@ -122,10 +122,10 @@ const WAITS: f64 = 12.0;
 const MEAN_STEPS: u32 = 95;
 
 /// Shares of the round trips that are over by a time, in ms and ascending. The rest is lost.
-struct Delays(Vec<(f64, f64)>);
+struct RoundTripShares(Vec<(f64, f64)>);
 
-impl Delays {
-    fn of_radio(radio: &RadioTwin) -> Delays {
+impl RoundTripShares {
+    fn of_radio(radio: &RadioTwin) -> RoundTripShares {
         let ms = |span: Span| span.0.as_secs_f64() * 1e3;
         let (base, slot, wait) = (ms(radio.base), ms(radio.contention), ms(radio.wait));
         let (deferred, lost) = (radio.deferred.0, radio.lost.0);
@@ -149,11 +149,11 @@ impl Delays {
                 .map(|(time, share)| (time + ms(later), (1.0 - lost) + lost / (1.0 - lost) * share));
             shares.extend(repeated.collect::<Vec<_>>());
         }
-        Delays(shares)
+        RoundTripShares(shares)
     }
 
     /// Each direction takes one of two frames, and a share of the round trips a spike in one of them.
-    fn of_frames([base, frame, spike]: [Duration; 3], spike_share: f64) -> Delays {
+    fn of_frames([base, frame, spike]: [Duration; 3], spike_share: f64) -> RoundTripShares {
         let frame = frame.as_secs_f64() * 1e3;
         let frames = (base.as_secs_f64() * 1e3 / frame).round();
         let spike = spike.as_secs_f64() * 1e3 / frame;
@@ -178,7 +178,7 @@ impl Delays {
             sum += probability;
             [(time, before), (time, sum)]
         });
-        Delays(shares.collect())
+        RoundTripShares(shares.collect())
     }
 
     /// The time by which this share is over; `None` if so many are lost.

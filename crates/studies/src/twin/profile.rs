@@ -46,13 +46,13 @@ pub struct ParameterProfile {
     /// Its origin.
     pub source: String,
     /// The interval in which the deviation stays within 10 % of the best.
-    pub interval: Interval,
+    pub interval: ProfileInterval,
 }
 
 /// The interval of a value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Interval {
+pub enum ProfileInterval {
     /// No figure depends on the value.
     Any,
     /// From the first to the second; `None` is beyond a sixteenth or the sixteenfold of the value.
@@ -68,10 +68,10 @@ pub enum Interval {
     },
 }
 
-impl Interval {
+impl ProfileInterval {
     /// Whether the figures limit the value on both sides.
     pub fn is_determined(&self) -> bool {
-        matches!(self, Interval::Between { low: Some(_), high: Some(_), .. })
+        matches!(self, ProfileInterval::Between { low: Some(_), high: Some(_), .. })
     }
 }
 
@@ -85,7 +85,7 @@ pub fn profile(study: &Study) -> Result<Vec<TwinProfile>, StudyError> {
     let mut profiles = Vec::new();
     for twin in study.twins() {
         let own: Vec<&TwinFigure> = figures.iter().filter(|figure| figure.twin.name == twin.name).collect();
-        let fit = Fit { twin, names: twin.values().keys().cloned().collect(), figures: own };
+        let fit = TwinFit { twin, names: twin.values().keys().cloned().collect(), figures: own };
         let values = fit.names.iter().enumerate().map(|(index, name)| ParameterProfile {
             name: name.clone(),
             value: display(&twin.values()[name]),
@@ -109,13 +109,13 @@ pub fn profile(study: &Study) -> Result<Vec<TwinProfile>, StudyError> {
 }
 
 /// A twin whose values are multiplied by exponentials.
-struct Fit<'a> {
+struct TwinFit<'a> {
     twin: &'a Twin,
     names: Vec<String>,
     figures: Vec<&'a TwinFigure<'a>>,
 }
 
-impl Fit<'_> {
+impl TwinFit<'_> {
     /// The mean deviation, in logarithms, with the values changed by these logarithms.
     fn deviation(&self, changes: &[f64]) -> f64 {
         let mut values = self.twin.values();
@@ -161,7 +161,7 @@ impl Fit<'_> {
     }
 
     /// The interval of a value.
-    fn interval(&self, index: usize) -> Interval {
+    fn interval(&self, index: usize) -> ProfileInterval {
         let others: Vec<usize> = (0..self.names.len())
             .filter(|other| *other != index && self.twin.parameters.contains_key(&self.names[*other]))
             .collect();
@@ -180,10 +180,12 @@ impl Fit<'_> {
         let best = trials.iter().map(|(_, deviation)| *deviation).fold(f64::INFINITY, f64::min);
         let limit = (best * TOLERANCE).max(best + ROUNDING);
         if trials.iter().all(|(_, deviation)| (deviation - in_middle).abs() < ROUNDING) {
-            return Interval::Any;
+            return ProfileInterval::Any;
         }
         let inside: Vec<usize> = (0..trials.len()).filter(|trial| trials[*trial].1 <= limit).collect();
-        let (Some(&first), Some(&last)) = (inside.first(), inside.last()) else { return Interval::Any };
+        let (Some(&first), Some(&last)) = (inside.first(), inside.last()) else {
+            return ProfileInterval::Any;
+        };
         // The last change inside, in logarithms.
         let edge = |inner: usize, outer: Option<usize>| -> Option<f64> {
             let (mut inner, mut outer) = (trials[inner].0, trials.get(outer?)?.0);
@@ -204,8 +206,8 @@ impl Fit<'_> {
         let same = display(&self.twin.values()[&self.names[index]]);
         let (low_value, high_value) = (value(low), value(high));
         let is_edge = [&low_value, &high_value].iter().any(|edge| edge.as_ref() == Some(&same));
-        let is_inside = low.is_none_or(|low| low <= 0.0) && high.is_none_or(|high| high >= 0.0);
-        Interval::Between {
+        let is_inside = low.is_none_or(|low| low <= LAST_STEP) && high.is_none_or(|high| high >= -LAST_STEP);
+        ProfileInterval::Between {
             low: low_value,
             high: high_value,
             has_gaps: inside.len() < last - first + 1,

@@ -148,13 +148,13 @@ fn a_profile_shows_what_figures_determine() {
     study.select_tables(&["1".to_owned()]).unwrap();
     let profiles = profile(&study).unwrap();
     let of = |name: &str| profiles[0].values.iter().find(|value| value.name == name).unwrap();
-    let Interval::Between { low: Some(low), high: Some(high), has_gaps: false, has_value: true } =
+    let ProfileInterval::Between { low: Some(low), high: Some(high), has_gaps: false, has_value: true } =
         &of("chunk").interval
     else {
         panic!("{:?}", of("chunk"))
     };
     assert!(of("chunk").fitted && (600..=673).contains(&low.parse().unwrap()), "{low}");
     assert!((660..760).contains(&high.parse().unwrap()), "{high}");
-    assert_eq!((of("burst").interval.clone(), of("burst").fitted), (Interval::Any, false));
+    assert_eq!((of("burst").interval.clone(), of("burst").fitted), (ProfileInterval::Any, false));
     assert!(of("burst").source.contains("tbf"));
 }

@@ -36,7 +36,7 @@ pub fn statements_summary(statements: &[StudyStatement]) -> Option<String> {
 pub(super) fn statement_lines(paper: &StudyResult, detail: Detail, width: usize) -> Vec<(String, LineKind)> {
     let Some(summary) = statements_summary(&paper.statements) else { return Vec::new() };
     let mut lines = vec![(String::new(), LineKind::Row)];
-    let more = if detail == Detail::Summary { "; all of them: --all" } else { "" };
+    let more = if detail == Detail::Summary { " (all: --all)" } else { "" };
     let mut put = |text: &str, (first, rest): (&str, &str), kind| {
         lines.extend(wrap(text, width, first, rest).lines().map(|line| (line.to_owned(), kind)));
     };
@@ -91,7 +91,7 @@ mod tests {
         };
         insta::assert_snapshot!(text(Detail::Summary), @r"
 
-        1 of 2 statements of the study hold, 1 of them by construction; all of them: --all
+        1 of 2 statements of the study hold, 1 of them by construction (all: --all)
           Footnote: not slower: does not hold: 1.200 times (1 or less)
         ");
         assert!(text(Detail::Full).contains("about ten times: holds: 10 times (8 to 12, fitted)"));
