@@ -240,7 +240,7 @@ fn the_mechanisms_of_each_published_system_are_named() {
         fit.stdout
     );
     let all = fit.stdout.lines().find(|line| line.trim_start().starts_with("all ")).unwrap();
-    assert_eq!(all.split_whitespace().skip(1).take(2).collect::<Vec<_>>(), ["9", "9"], "{all}");
+    assert_eq!(all.split_whitespace().skip(1).take(4).collect::<Vec<_>>(), ["9", "3", "of", "9"], "{all}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn twin_table(study: &Study, report: &TwinReport, width: usize) -> String {
     if report.rows.is_empty() {
         return String::new();
     }
-    let mut lines = vec![["twin", "fitted", "informative", "median", "without", "worst"].map(str::to_owned)];
+    let mut lines = vec![["twin", "fitted", "informative", "median", "trivial", "worst"].map(str::to_owned)];
     let mut descriptions = vec!["what it is"];
     for twin in study.twins() {
         let rows: Vec<TwinRow> = report.rows.iter().filter(|row| row.twin == twin.name).cloned().collect();

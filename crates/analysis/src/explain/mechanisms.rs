@@ -461,19 +461,10 @@ pub fn fit(report: &TwinReport) -> Finding {
     }
     rows.push(fit_row("all", &report.summary));
     let heading = format!("{}: how well the mechanisms predict the other figures", report.study);
-    let header = [
-        "system",
-        "fitted",
-        "predicted",
-        "informative",
-        "median off",
-        "without twin",
-        "most off",
-        "within 15 %",
-    ];
+    let header = ["system", "fitted", "informative", "median off", "trivial", "most off", "≤ 15 %"];
     let table = FindingBlock::Table { text_columns: 1, header: header.map(str::to_owned).to_vec(), rows };
     let each = format!(
-        "without twin: {} at the informative figures, which it misses by more than 5 %. Each figure: linkgauge reproduce {} --twin --all",
+        "median off, trivial: the twins and {} at the informative figures, which that misses by more than 5 %. Each figure: linkgauge reproduce {} --twin --all",
         report.summary.trivial_name, report.study
     );
     Finding {
@@ -494,8 +485,7 @@ fn fit_row(name: &str, summary: &TwinSummary) -> Vec<String> {
     vec![
         name.to_owned(),
         fitted.to_string(),
-        checked.figures.to_string(),
-        informative.figures.to_string(),
+        format!("{} of {}", informative.figures, checked.figures),
         percent(informative.median_percent),
         percent(trivial_informative.median_percent),
         percent(checked.worst_percent),

@@ -556,9 +556,9 @@ mod tests {
         <tr><td class="left">LS100</td><td class="left">1.4.4</td></tr>
         </tbody></table></div>
         </details>
-        <details><summary>Figure 1: A box in use</summary>
-        <pre class="scroll">PC -- box -- device
-        </pre>
+        <details open><summary>Figure 1: A box in use</summary>
+        <div class="scroll"><svg class="picture" viewBox="0 0 210 44" style="max-width: 210px" role="img" aria-label="A box in use">
+        <rect x="1" y="1" width="32" height="28" rx="4"/><text x="17" y="19" text-anchor="middle">PC</text><line x1="33" x2="69" y1="15" y2="15"/><rect x="69" y="1" width="40" height="28" rx="4"/><text x="89" y="19" text-anchor="middle">box</text><line x1="109" x2="145" y1="15" y2="15"/><rect x="145" y="1" width="64" height="28" rx="4"/><text x="177" y="19" text-anchor="middle">device</text></svg></div>
         </details>
         "##);
     }
