@@ -141,8 +141,7 @@ fn response(case: &CaseResult) -> Option<&Distribution> {
     case.figures.times.response_ns.as_ref()
 }
 
-/// `None` if the sample is too small, or if the percentile falls among the lost requests.
-/// The longest of as many round trips as planned: of more, the percentile that one of so many exceeds, unless that was lost.
+/// The longest of as many round trips as planned: of more, the percentile that one of the planned number exceeds, unless that was lost.
 fn longest_ms(case: &CaseResult, planned: &PlannedCase) -> Option<f64> {
     let latency = latency(case)?;
     let planned = planned.spec.count.map_or(u64::MAX, |count| count.0);
@@ -152,6 +151,7 @@ fn longest_ms(case: &CaseResult, planned: &PlannedCase) -> Option<f64> {
     Some(typical.unwrap_or(latency.max) as f64 / 1e6)
 }
 
+/// `None` if the sample is too small, or if the percentile falls among the lost requests.
 fn percentile_ms(times: Option<&Distribution>, name: &str) -> Option<f64> {
     let value = *times?.percentiles.get(name)?;
     value.map(|value| value as f64 / 1e6)

@@ -181,7 +181,7 @@ impl RoundTripShares {
         RoundTripShares(shares.collect())
     }
 
-    /// The time by which this share is over; `None` if so many are lost.
+    /// The time by which this share is over; `None` if the loss is larger.
     fn quantile(&self, share: f64) -> Option<f64> {
         let after = self.0.partition_point(|(_, known)| *known < share);
         let &(time, above) = self.0.get(after)?;
