@@ -4,8 +4,10 @@
 //! that it needs, so that no other part disturbs it.
 
 mod guest;
+mod items;
 mod lab_setup;
 mod list;
+mod parameters;
 mod trial;
 mod twin;
 mod user_endpoints;
@@ -68,6 +70,16 @@ pub struct Flags {
     /// List the cells and their cases, without a measurement
     #[arg(long, help_heading = TARGET)]
     list: bool,
+    /// List each table, figure and sentence of the study with its counterpart: twin, lab, hardware
+    ///
+    /// What cannot have one has the reason. The twins judge the sentences about figures.
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["list", "twin", "on", "vm", "quick", "cells", "events"])]
+    items: bool,
+    /// List the values of the twins: their origin, and the interval that the published figures allow
+    ///
+    /// Within it the deviation stays within 10 % of the best one while the other parameters are fitted again.
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["list", "items", "twin", "on", "vm", "quick", "cells", "events"])]
+    parameters: bool,
     /// Measure a cell at this endpoint: tcp/4=tcp://box:7001
     ///
     /// Further ports are counted up from it. CELL is a name of --list: alone (native), with its number of ports (tcp/4), or
@@ -83,11 +95,11 @@ pub struct Flags {
     /// Compare the published figures with those of the twins: the published systems, rebuilt from a part of the figures
     ///
     /// The twins run on a virtual clock in this process. docs/studies.md describes them.
-    #[arg(long, help_heading = TARGET, conflicts_with_all = ["on", "vm", "quick", "list", "events"])]
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["on", "vm", "list", "events"])]
     twin: bool,
     /// With --twin: also run the twins on sockets and pseudo-terminals, and compare both
     ///
-    /// Cases at low rates take long: choose some with --cell.
+    /// An estimate comes first. Cases at low rates take long: --quick runs those that fit a minute, --cell chooses some.
     #[arg(long, help_heading = TARGET, requires = "twin")]
     real_time: bool,
     /// Use a guest for cells that this host's kernel cannot measure
@@ -134,11 +146,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut study = Study::by_name(&flags.study)?;
     study.select_tables(&flags.tables)?;
     flags.in_guest.iter().for_each(|guest| study.enter_guest(guest));
-    if flags.list {
-        return list::print_cells(&study);
-    }
-    if flags.twin {
-        return run_twins(&study, &flags);
+    if let Some(status) = run_without_lab(&study, &flags) {
+        return status;
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check_writable(usize::from(events_on_stdout))?;
@@ -202,13 +211,28 @@ fn print_measured_findings(run: &Run) -> Result<()> {
     super::explain::print_findings(&findings, Detail::Full)
 }
 
-/// Runs the twins; `--quick` is never set.
+/// Runs what needs neither the lab nor hardware: lists and twins. `None`: nothing of that kind was requested.
+fn run_without_lab(study: &Study, flags: &Flags) -> Option<Result<Status>> {
+    match flags {
+        Flags { list: true, .. } => Some(list::print_cells(study)),
+        Flags { items: true, .. } => Some(items::print_items(study)),
+        Flags { parameters: true, .. } => Some(parameters::print_parameters(study, flags.output.detail())),
+        Flags { twin: true, .. } => Some(run_twins(study, flags)),
+        _ => None,
+    }
+}
+
 fn run_twins(study: &Study, flags: &Flags) -> Result<Status> {
-    let cases = study.cases(flags.length())?;
+    if flags.quick && !flags.real_time {
+        bail!(
+            "--twin runs whole on the virtual clock: it takes seconds. Leave out --quick, or add --real-time"
+        );
+    }
+    let cases = study.cases(StudyLength::Full)?;
     flags.cells.iter().try_for_each(|cell| cell.check_exists("--cell", &cases))?;
-    let tables = study.join_results(flags.length(), &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
+    let tables = study.join_results(StudyLength::Full, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
     match (flags.real_time, flags.cells.as_slice()) {
-        (true, cells) => twin::run_in_real_time(study, tables, cells, &flags.output),
+        (true, cells) => twin::run_in_real_time(study, tables, (cells, flags.length()), &flags.output),
         (false, []) => twin::run(study, tables, &flags.output),
         (false, _) => bail!("--twin runs all cells: it takes seconds. Leave out --cell"),
     }

@@ -65,16 +65,25 @@ fn twins_have_a_page_a_table_and_a_document() {
     let answer = ended.stdout.lines().take(2).map(str::trim).collect::<Vec<_>>().join(" ");
     let run = document(&json);
     let paper = run.study.as_ref().unwrap();
+    let sentence =
+        "the twins predict the 4 informative of 5 checked figures with a median deviation of 2.9 %";
     assert!(
-        answer
-            .starts_with("loggernet: the twins predict 5 published figures with a median deviation of 2.5 %")
+        answer.starts_with(&format!("loggernet: {sentence}")) && answer.contains("a curve through"),
+        "{answer}"
     );
-    assert!(paper.twins.as_ref().unwrap().starts_with("the twins predict 5 published figures"));
+    assert!(paper.twins.as_ref().unwrap().starts_with(sentence));
+    assert!(paper.statements.len() == 8 && paper.statements.iter().all(|statement| statement.holds));
     let table = std::fs::read_to_string(csv).unwrap();
-    assert_eq!(table.matches(",true,true,false,").count(), 5, "{table}");
+    // Five figures of table 1, and the rate of the text.
+    assert_eq!(table.matches(",true,true,false,").count(), 6, "{table}");
     let page = std::fs::read_to_string(html).unwrap();
-    for part in ["Published beside twins", "open as published, filled from the twin", "</a> fitted", "NL115"]
-    {
+    for part in [
+        "Published beside twins",
+        "open as published, filled from the twin",
+        "</a> fitted",
+        "NL115",
+        "Statements of the study",
+    ] {
         assert!(page.contains(part), "{part}");
     }
 }
@@ -87,12 +96,16 @@ fn a_twin_runs_in_real_time_too() {
     assert!(
         ended.stdout.starts_with("loggernet: in real time median round trips and rates of 1 case differ")
     );
+    assert!(ended.stderr.starts_with("loggernet: 1 case in real time, about "), "{}", ended.stderr);
     // The time of a chunk of 673 bytes.
     let row = ended.stdout.lines().last().unwrap();
     assert!(row.starts_with("CR1000  download:direct/1@0  53.74 ms"), "{row}");
     let ended = run(&["reproduce", "loggernet", "--twin", "--cell", "direct"]);
     assert_eq!(ended.status, Some(2));
     assert_eq!(ended.stderr, "error: --twin runs all cells: it takes seconds. Leave out --cell\n");
+    let ended = run(&["reproduce", "loggernet", "--twin", "--quick"]);
+    assert_eq!(ended.status, Some(2));
+    assert!(ended.stderr.contains("Leave out --quick, or add --real-time"), "{}", ended.stderr);
 }
 
 /// `lab logger` on a port of its own, and its URL.

@@ -84,6 +84,7 @@ mod stalls;
 mod stamp;
 mod stated_time;
 mod store;
+mod study_items;
 mod terminal;
 mod trouble;
 mod twamp;

@@ -59,7 +59,7 @@ pub use path::{
 };
 pub use responsiveness::{Confidence, ResponsivenessFigures};
 pub use setting_names::*;
-pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
+pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyStatement, StudyTable};
 pub use tcp::TcpFigures;
 pub use warning::{Warning, WarningCode};
 

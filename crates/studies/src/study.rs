@@ -20,6 +20,7 @@ mod download;
 mod error;
 mod facts;
 mod guest;
+mod items;
 mod join;
 mod length;
 mod line_statistics;
@@ -34,6 +35,7 @@ use download::LinkRates;
 pub use download::{ChunkProtocol, DelayedLink, DownloadPlan, PublishedDownload};
 pub use error::StudyError;
 pub use guest::GuestSpec;
+pub use items::{Counterparts, Item};
 pub use length::StudyLength;
 pub use sizes::PublishedTime;
 pub use twin::{DeviceServerTwin, MessageTwin, RadioTwin, Twin, TwinFigure, TwinModel};
@@ -46,6 +48,7 @@ pub struct StudyFiles {
     tables: &'static str,
     twins: &'static str,
     facts: &'static str,
+    items: &'static str,
 }
 
 /// The files of the folder `papers/NAME`.
@@ -57,6 +60,7 @@ macro_rules! study_files {
             tables: include_str!(concat!("../../../papers/", $name, "/tables.csv")),
             twins: include_str!(concat!("../../../papers/", $name, "/twins.toml")),
             facts: include_str!(concat!("../../../papers/", $name, "/facts.toml")),
+            items: include_str!(concat!("../../../papers/", $name, "/items.toml")),
         }
     };
 }
@@ -109,6 +113,9 @@ pub struct Study {
     /// Statements of the study besides its figures.
     #[serde(skip)]
     facts: facts::FactFile,
+    /// Everything that the study contains, in its order.
+    #[serde(skip)]
+    items: items::ItemFile,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -358,13 +365,14 @@ impl Study {
     }
 
     fn parse(texts: &StudyFiles) -> Result<Study, StudyError> {
-        let StudyFiles { plan, tables, twins, facts, .. } = texts;
+        let StudyFiles { plan, tables, twins, facts, items, .. } = texts;
         let mut study: Study = toml::from_str(plan).map_err(|error| StudyError::Plan(error.to_string()))?;
         let rows: Result<Vec<PublishedFigure>, csv::Error> =
             csv::Reader::from_reader(tables.as_bytes()).into_deserialize().collect();
         study.rows = rows.map_err(|error| StudyError::Tables(error.to_string()))?;
         study.twins = twin::TwinFile::parse(twins)?;
         study.facts = facts::FactFile::parse(facts)?;
+        study.items = items::ItemFile::parse(items)?;
         study.complete_guests()?;
         Ok(study)
     }
@@ -436,7 +444,7 @@ impl Study {
                 rows,
             })
         };
-        Ok(StudyResult {
+        let mut result = StudyResult {
             name: self.name.clone(),
             title: self.title.clone(),
             source: self.source.clone(),
@@ -447,7 +455,10 @@ impl Study {
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
             charts: self.facts.charts_of(&self.table_numbers()),
             facts: self.facts.facts.clone(),
-        })
+            statements: Vec::new(),
+        };
+        self.judge_statements(&mut result);
+        Ok(result)
     }
 }
 

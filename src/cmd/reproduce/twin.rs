@@ -7,20 +7,26 @@ use anyhow::Result;
 use linkgauge::Registry;
 use linkgauge::clock::Clock;
 use linkgauge::host::raise_open_file_limit;
-use linkgauge::report::{Detail, ReportOptions, shorten, wrap};
-use linkgauge::run::{CaseResult, StudyResult};
+use linkgauge::report::{Detail, ReportOptions, shorten, statement_verdict, statements_summary, wrap};
+use linkgauge::run::{CaseResult, StudyResult, StudyStatement};
 use linkgauge::stats::median;
-use linkgauge::study::Study;
-use linkgauge::twin::{self, RealTime, TwinReport, TwinRow, TwinSummary, format_deviation};
+use linkgauge::study::{Study, StudyLength};
+use linkgauge::twin::{
+    self, DeviationScore, RealTime, RealTimePlan, SHORT_REAL_TIME, TwinReport, TwinRow, TwinSummary,
+    format_deviation,
+};
 use linkgauge::units::{format_bit_rate, format_four_digits, format_nanoseconds, format_plural};
 
 use super::super::output::{OutputFlags, print_message, print_text, terminal_options};
 use super::super::signals::interrupt_flag;
 use super::super::status::Status;
+use super::list::format_rough_duration;
 use super::user_endpoints::CellSelector;
 
 /// The name of a column has these columns of a narrow terminal.
 const MIN_NAME_COLUMNS: usize = 8;
+/// A narrower column for the descriptions of the twins is left out.
+const MIN_DESCRIPTION_COLUMNS: usize = 24;
 /// Rows that are printed without `--all`.
 const FEW_ROWS: usize = 24;
 
@@ -31,11 +37,12 @@ pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Resu
     let dialer = Registry::standard().dialer(Clock::System);
     let mut document = super::empty_run(&format!("{}: twins", study.name), &dialer);
     report.fill(study, &mut tables)?;
+    let statements = tables.statements.clone();
     document.study = Some(tables);
     document.cases.clone_from(&report.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
-        let text = text(study, &report, output.detail(), &terminal_options());
+        let text = text(study, (&report, &statements), output.detail(), &terminal_options());
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
@@ -45,7 +52,7 @@ pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Resu
 pub fn run_in_real_time(
     study: &Study,
     mut tables: StudyResult,
-    cells: &[CellSelector],
+    (cells, length): (&[CellSelector], StudyLength),
     output: &OutputFlags,
 ) -> Result<Status> {
     output.check_writable(0)?;
@@ -60,6 +67,12 @@ pub fn run_in_real_time(
             before_case: &|case| {
                 if !output.quiet {
                     print_message(&case.name);
+                }
+            },
+            limit: length.is_quick().then_some(SHORT_REAL_TIME),
+            before_all: &|plan| {
+                if !output.quiet {
+                    print_message(estimate_text(&study.name, plan));
                 }
             },
         },
@@ -78,6 +91,20 @@ pub fn run_in_real_time(
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
+}
+
+/// The expected time, and the fraction of the cases that takes a minute.
+fn estimate_text(study: &str, plan: RealTimePlan) -> String {
+    let RealTimePlan { chosen, all, short } = plan;
+    let time = format_rough_duration(chosen.1);
+    let cases = format_plural(all.0 as u64, "case");
+    match (chosen.0 == all.0, short == all.0) {
+        (true, true) => format!("{study}: {cases} in real time, about {time}"),
+        (true, false) => format!(
+            "{study}: {cases} in real time, about {time} (--quick: the {short} shortest, about a minute; --cell, --table: a part)"
+        ),
+        (false, _) => format!("{study}: the {} shortest of {cases} in real time, about {time}", chosen.0),
+    }
 }
 
 /// The main figure of a case: the median round trip in nanoseconds, or the rate in bits per second. With its text.
@@ -123,16 +150,26 @@ fn real_time_text(expected: &TwinReport, real: &TwinReport, options: &ReportOpti
     format!("{}\n{table}", options.format_answer(&answer))
 }
 
-fn text(study: &Study, report: &TwinReport, detail: Detail, options: &ReportOptions) -> String {
+fn text(
+    study: &Study,
+    (report, statements): (&TwinReport, &[StudyStatement]),
+    detail: Detail,
+    options: &ReportOptions,
+) -> String {
     let width = options.width;
-    let answer = format!("{}: {}", study.name, report.summary.sentence());
-    let mut text = options.format_answer(&answer) + "\n";
+    let judged = statements_summary(statements).filter(|_| report.rows.is_empty());
+    let answer = judged.map_or_else(|| report.summary.sentence(), |summary| summary + ", by the twins.");
+    let mut text = options.format_answer(&format!("{}: {answer}", study.name)) + "\n";
+    text +=
+        &report.summary.whole_sentence().map_or(String::new(), |whole| wrap(&whole, width, "", "  ") + "\n");
     text += &twin_table(study, report, width);
     let prints_rows = detail == Detail::Full || report.rows.len() <= FEW_ROWS;
-    if prints_rows {
+    if prints_rows && !report.rows.is_empty() {
         text += &format!("\n{}", row_table(&report.rows, width));
     }
     text += &misses(&report.rows, width);
+    let listed = if report.rows.is_empty() { Detail::Full } else { detail };
+    text += &statements_text(statements, listed, width);
     if !prints_rows {
         text += &format!("\nEvery figure: linkgauge reproduce {} --twin --all\n", study.name);
     }
@@ -140,25 +177,38 @@ fn text(study: &Study, report: &TwinReport, detail: Detail, options: &ReportOpti
 }
 
 fn twin_table(study: &Study, report: &TwinReport, width: usize) -> String {
-    let mut lines = vec![["twin", "fitted", "checked", "median", "worst"].map(str::to_owned)];
+    if report.rows.is_empty() {
+        return String::new();
+    }
+    let mut lines = vec![["twin", "fitted", "informative", "median", "trivial", "worst"].map(str::to_owned)];
     let mut descriptions = vec!["what it is"];
     for twin in study.twins() {
         let rows: Vec<TwinRow> = report.rows.iter().filter(|row| row.twin == twin.name).cloned().collect();
         if rows.is_empty() {
             continue;
         }
-        let TwinSummary { fitted, checked, median_percent, worst_percent, .. } = TwinSummary::of(&rows);
+        let TwinSummary { fitted, checked, informative, trivial_informative, .. } =
+            TwinSummary::of(&rows, &report.summary.trivial_name);
+        let median = |score: &DeviationScore| {
+            score
+                .median_percent
+                .map_or(String::new(), |percent| format_deviation(percent).replacen('+', "", 1))
+        };
         lines.push([
             twin.name.clone(),
             fitted.to_string(),
-            checked.to_string(),
-            median_percent.map_or(String::new(), |percent| format!("{percent:.1} %")),
-            worst_percent.map_or(String::new(), format_deviation),
+            format!("{} of {}", informative.figures, checked.figures),
+            median(&informative),
+            median(&trivial_informative),
+            checked.worst_percent.map_or(String::new(), format_deviation),
         ]);
         descriptions.push(&twin.is);
     }
-    let figures = align(&lines, [false, true, true, true, true]);
+    let figures = align(&lines, [false, true, true, true, true, true]);
     let start = figures.lines().map(|line| line.chars().count()).max().unwrap_or(0) + "  ".len();
+    if start + MIN_DESCRIPTION_COLUMNS > width {
+        return figures;
+    }
     let line =
         |(figures, is): (&str, &str)| wrap(is, width, &format!("{figures:<start$}"), &" ".repeat(start));
     figures.lines().zip(descriptions).map(line).collect()
@@ -190,6 +240,22 @@ fn row_table(rows: &[TwinRow], width: usize) -> String {
     table(&lines)
 }
 
+/// The statements of the study, judged by the twins; a summary has only those that do not hold.
+pub(super) fn statements_text(statements: &[StudyStatement], detail: Detail, width: usize) -> String {
+    let Some(summary) = statements_summary(statements) else { return String::new() };
+    let is_shown = |statement: &&StudyStatement| detail == Detail::Full || !statement.holds;
+    let all = if statements.iter().all(|one| is_shown(&one)) { ":" } else { " (all: --items):" };
+    let mut text = format!("\n{summary}{all}\n");
+    if !statements.iter().any(|one| is_shown(&one)) {
+        return text.replace("):", ")");
+    }
+    for statement in statements.iter().filter(is_shown) {
+        let line = format!("{}: {}: {}", statement.of, statement.says, statement_verdict(statement));
+        text += &wrap(&line, width, "  ", "    ");
+    }
+    text
+}
+
 /// Figures that a twin misses, with the reasons.
 fn misses(rows: &[TwinRow], width: usize) -> String {
     let mut text = String::new();
@@ -210,7 +276,7 @@ fn misses(rows: &[TwinRow], width: usize) -> String {
 }
 
 /// Columns of equal width; numbers are aligned to the right.
-fn align<const N: usize>(lines: &[[String; N]], right: [bool; N]) -> String {
+pub(super) fn align<const N: usize>(lines: &[[String; N]], right: [bool; N]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();

@@ -53,6 +53,7 @@ pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
 pub use rate_explanation::{write_rate_explanation, write_rate_explanation_page};
 pub use sparkline::sparkline_glyphs;
+pub use study::{statement_verdict, statements_summary};
 pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};
 
 /// The JSON Schema of the run document.

@@ -4,7 +4,6 @@
 //! The document has the joined rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 
 use minijinja::context;
 use minijinja::value::Value;
@@ -12,7 +11,7 @@ use minijinja::value::Value;
 use super::html::parts;
 use super::layout::LineKind;
 use super::wording::{ABSENT, fit_lines, plural, printable, shorten, wrap};
-use super::{Detail, chart, csv};
+use super::{Detail, chart};
 use crate::explain::size::SizeFit;
 use linkgauge_model::run::{Run, StudyResult, StudyRow, StudyTable};
 
@@ -20,11 +19,16 @@ mod answer;
 mod facts;
 mod grid;
 mod remarks;
+mod statements;
+mod table_csv;
 
 pub(crate) use answer::answer;
 use answer::ratio_text;
 use facts::{combined_charts, fact_contexts, fact_lines};
 use remarks::table_remarks;
+use statements::{statement_contexts, statement_lines};
+pub use statements::{statement_verdict, statements_summary};
+pub(crate) use table_csv::write_csv;
 
 /// Text that is shown if nothing was measured.
 const NOT_RUN_TEXT: &str = "not run";
@@ -36,70 +40,6 @@ const FLAW_MARK: &str = "*";
 const DEFAULT_DECIMALS: usize = 2;
 const INDENT: &str = "  ";
 const COLUMN_GAP: usize = 2;
-
-/// Column names of a study's CSV table and their meanings.
-static COLUMNS: &[(&str, &str)] = &[
-    ("run", "id of the run"),
-    ("paper", "name of the study"),
-    ("table", "number of its table"),
-    ("row", "row of the table"),
-    ("column", "column of the table"),
-    ("unit", "of the figures"),
-    ("published", "as printed"),
-    ("measured", "what met it; empty: not run"),
-    ("predicted", "expected value from the study's settings; empty: no basis for a prediction"),
-    ("theoretical_limit", "theoretical minimum or maximum of the physical line"),
-    ("statistic", "which statistic met it"),
-    ("planned_case", "case of the study's plan"),
-    ("case", "number of the case in the run, from 1"),
-    ("endpoint", "where its first link led"),
-    ("ports", "ports measured side by side"),
-    ("stand_in", "measured in the lab: no hardware"),
-    ("fitted", "the published figure determined parameters of the twin; empty: no figure of a twin"),
-    ("guest", "measured in a guest: compare it only with other figures of the guest"),
-    ("reason", "why nothing was measured, or why the measured figure is doubtful"),
-    ("note", "a remark on the published figure"),
-];
-
-/// Writes one row per published figure.
-pub(crate) fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut table = ::csv::Writer::from_writer(out);
-    csv::write_header(&mut table, COLUMNS.iter().map(|(name, _)| *name))?;
-    for (number, row) in paper.tables.iter().flat_map(|t| t.rows.iter().map(|row| (&t.number, row))) {
-        let case = row.case.and_then(|case| run.cases.get(case.checked_sub(1)?));
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let cells = [
-            run.id.clone(),
-            paper.name.clone(),
-            number.clone(),
-            row.row.clone(),
-            row.column.clone(),
-            row.unit.clone(),
-            row.published.clone(),
-            format_number(row.measured),
-            format_number(row.predicted),
-            format_number(row.theoretical_limit),
-            row.statistic.clone(),
-            row.planned_case.clone(),
-            row.case.map(|case| case.to_string()).unwrap_or_default(),
-            case.map(|case| case.endpoint.clone()).unwrap_or_default(),
-            case.map(|case| case.ports.to_string()).unwrap_or_default(),
-            row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
-            paper.twins.as_ref().and(row.measured).map(|_| row.fitted.to_string()).unwrap_or_default(),
-            row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
-            text(&row.reason),
-            text(&row.note),
-        ];
-        csv::write_row(&mut table, &cells)?;
-    }
-    table.flush()
-}
-
-/// Formats a number with six decimals: a nanosecond if the unit is milliseconds.
-fn format_number(value: Option<f64>) -> String {
-    let text = value.map(|value| format!("{value:.6}")).unwrap_or_default();
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
 
 /// The tables for a terminal of that width, each followed by the fits of its cases, then the facts of the study.
 pub(crate) fn render_lines(
@@ -138,6 +78,7 @@ pub(crate) fn render_lines(
         lines.push((String::new(), LineKind::Row));
         put(&mut lines, &sentence, "", INDENT, LineKind::Row);
     }
+    lines.extend(statement_lines(paper, detail, width));
     lines.extend(fact_lines(paper, detail, width));
     lines
 }
@@ -374,7 +315,7 @@ pub(crate) fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> 
     let figure_is = if paper.twins.is_some() { "twin" } else { "measured" };
     context! {
         title => heading(paper), figure_is => figure_is, about => summary_sentences(paper), tables => tables,
-        facts => fact_contexts(paper), not_run => not_run_sentence(paper),
+        facts => fact_contexts(paper), statements => statement_contexts(paper), not_run => not_run_sentence(paper),
     }
 }
 
@@ -615,9 +556,9 @@ mod tests {
         <tr><td class="left">LS100</td><td class="left">1.4.4</td></tr>
         </tbody></table></div>
         </details>
-        <details><summary>Figure 1: A box in use</summary>
-        <pre class="scroll">PC -- box -- device
-        </pre>
+        <details open><summary>Figure 1: A box in use</summary>
+        <div class="scroll"><svg class="picture" viewBox="0 0 210 44" style="max-width: 210px" role="img" aria-label="A box in use">
+        <rect x="1" y="1" width="32" height="28" rx="4"/><text x="17" y="19" text-anchor="middle">PC</text><line x1="33" x2="69" y1="15" y2="15"/><rect x="69" y="1" width="40" height="28" rx="4"/><text x="89" y="19" text-anchor="middle">box</text><line x1="109" x2="145" y1="15" y2="15"/><rect x="145" y="1" width="64" height="28" rx="4"/><text x="177" y="19" text-anchor="middle">device</text></svg></div>
         </details>
         "##);
     }

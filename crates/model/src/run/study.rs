@@ -33,6 +33,33 @@ pub struct StudyResult {
     /// Statements of the study besides its figures: machines, versions, parameters, set-ups.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub facts: Vec<StudyFact>,
+    /// Sentences of the study about its figures, judged by the measured ones.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub statements: Vec<StudyStatement>,
+}
+
+/// A sentence of a study about figures, and whether the measured ones agree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StudyStatement {
+    /// The place in the study: `Text`, `Footnote`.
+    pub of: String,
+    /// The sentence, in our words.
+    pub says: String,
+    /// The measured value, which is the least favourable one of a sentence about several figures.
+    pub value: f64,
+    /// Unit of the values.
+    pub unit: String,
+    /// Smallest value with which the sentence holds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub least: Option<f64>,
+    /// Largest value with which the sentence holds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub most: Option<f64>,
+    /// Whether the sentence holds.
+    pub holds: bool,
+    /// The sentence determined parameters of the twin that gave the value.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub fitted: bool,
 }
 
 /// A chart of a study that combines several tables.

@@ -37,6 +37,9 @@ pub enum StudyError {
     /// The facts are invalid.
     #[error("facts of the study: {0}")]
     Facts(String),
+    /// The items are invalid.
+    #[error("items of the study: {0}")]
+    Items(String),
     /// The study has no table of that number.
     #[error("the study has no table {number} (known: {known})")]
     NoTable {

@@ -20,6 +20,11 @@ impl FactFile {
         toml::from_str(text).map_err(|error| StudyError::Facts(error.to_string()))
     }
 
+    /// Whether a fact or a chart is that item of the study.
+    pub(super) fn shows(&self, of: &str) -> bool {
+        self.facts.iter().any(|fact| fact.of == of) || self.charts.iter().any(|chart| chart.of == of)
+    }
+
     /// The charts whose tables are all among these.
     pub(super) fn charts_of(&self, tables: &[&str]) -> Vec<StudyChart> {
         let is_complete =

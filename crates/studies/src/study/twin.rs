@@ -18,8 +18,33 @@ pub(super) struct TwinFile {
     /// Statistics that print another one again, in another unit: such a figure counts once.
     #[serde(default)]
     repeats: BTreeMap<String, String>,
+    /// The model without a mechanism that the twins are compared with.
+    pub(super) trivial: TrivialSpec,
+    /// Origins of values, by their names.
+    #[serde(default)]
+    sources: BTreeMap<String, String>,
     #[serde(rename = "twin")]
     twins: Vec<Twin>,
+}
+
+/// A model without a mechanism: what it does not predict is informative.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TrivialSpec {
+    /// The name in sentences: `the rate of the line alone`.
+    pub(super) is: String,
+    from: TrivialModel,
+}
+
+/// The origin of the values of a trivial model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum TrivialModel {
+    /// The theoretical limits of the plan.
+    Limit,
+    /// The fitted figures of the same column: between two of them on a curve, beyond them the nearest.
+    #[default]
+    FittedFigures,
 }
 
 /// A published system, rebuilt.
@@ -37,8 +62,7 @@ pub struct Twin {
     /// The cases or rows whose figures determined the parameters.
     fit: Vec<String>,
     /// Derivation of the parameters.
-    #[expect(dead_code, reason = "each file must say it, for people who read the file")]
-    derivation: String,
+    pub derivation: String,
     /// Figures that it does not explain.
     #[serde(default)]
     misses: Vec<Miss>,
@@ -48,15 +72,33 @@ pub struct Twin {
     /// Values that come from a standard, or from another twin.
     #[serde(default)]
     pub known: toml::Table,
+    /// Origins of its values, where they differ from those of the study.
+    #[serde(default)]
+    sources: BTreeMap<String, String>,
 }
 
 /// Figures of a table, by the first words of row and column; all if absent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FigureSelector {
-    table: String,
+pub(super) struct FigureSelector {
+    pub(super) table: String,
     row: Option<String>,
     column: Option<String>,
+    /// The figures are bounds or conditions: statements judge them, and no deviation counts.
+    #[serde(default)]
+    judged: bool,
+}
+
+impl FigureSelector {
+    pub(super) fn selects(&self, figure: &PublishedFigure) -> bool {
+        let begins = |text: &str, start: &Option<String>| match start {
+            Some(start) => {
+                text.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+            }
+            None => true,
+        };
+        self.table == figure.table && begins(&figure.row, &self.row) && begins(&figure.column, &self.column)
+    }
 }
 
 /// Figures that a twin does not explain.
@@ -101,6 +143,9 @@ pub enum TwinModel {
         burst: Bytes,
         /// Bytes of headers per chunk on the link.
         overhead: Bytes,
+        /// A collection misses records while the logger is busy.
+        #[serde(default)]
+        skips_records: bool,
     },
     /// Wi-Fi.
     Radio(RadioTwin),
@@ -150,6 +195,8 @@ pub struct DeviceServerTwin {
     pub drain_pause: Option<Span>,
     /// Minimum rate of the line at which it rests after full blocks.
     pub drain_from: Option<BitRate>,
+    /// Delay of the network in front of it, in each direction.
+    pub network_delay: Option<Span>,
 }
 
 /// A radio link whose devices wait for each other.
@@ -176,6 +223,8 @@ pub struct RadioTwin {
 pub struct MessageTwin {
     /// Time of every message.
     pub message: Option<Span>,
+    /// Time that a message waits for the interrupt of its receiver.
+    pub interrupt_wait: Option<Span>,
     /// Time of the receiver per frame.
     pub frame: Option<Span>,
     /// Time per byte of the first frame.
@@ -195,6 +244,8 @@ pub struct MessageTwin {
     pub busy_frame: Option<Span>,
     /// Shortest time from one message to the next.
     pub busy: Option<Span>,
+    /// Time of the receiver per byte, beside `busy`, while the message arrives.
+    pub busy_byte: Option<ByteTime>,
     /// Rate of the line.
     pub bits_per_second: Option<BitRate>,
     /// Header of each frame in bytes.
@@ -214,8 +265,10 @@ pub struct TwinFigure<'a> {
     pub twin: &'a Twin,
     /// The case that measures it.
     pub case: PlannedCase,
-    /// The published value.
-    pub published: f64,
+    /// The published value; `None` if a statement judges the row.
+    pub published: Option<f64>,
+    /// The value of the model without a mechanism, where it has one.
+    pub trivial: Option<f64>,
     /// Whether the figure determined parameters of the twin.
     pub is_fitted: bool,
     /// Whether the figure prints another one again: in another unit, or in another table.
@@ -254,24 +307,27 @@ impl Twin {
     ///
     /// Fails if a parameter is missing, unknown or invalid.
     pub fn model(&self) -> Result<TwinModel, StudyError> {
-        let mut table = self.parameters.clone();
-        table.extend(self.known.clone());
-        table.insert("lab".to_owned(), self.lab.clone().into());
-        table.try_into().map_err(|error| StudyError::Twins(format!("{}: {error}", self.name)))
+        self.model_with(self.values())
     }
 
-    fn owns(&self, figure: &PublishedFigure) -> bool {
-        let begins = |text: &str, start: &Option<String>| match start {
-            Some(start) => {
-                text.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
-            }
-            None => true,
-        };
-        self.figures.iter().any(|selector| {
-            selector.table == figure.table
-                && begins(&figure.row, &selector.row)
-                && begins(&figure.column, &selector.column)
-        })
+    /// All values, with their names.
+    pub(crate) fn values(&self) -> toml::Table {
+        self.parameters.clone().into_iter().chain(self.known.clone()).collect()
+    }
+
+    /// The same part of the lab with other values.
+    pub(crate) fn model_with(&self, mut values: toml::Table) -> Result<TwinModel, StudyError> {
+        values.insert("lab".to_owned(), self.lab.clone().into());
+        values.try_into().map_err(|error| StudyError::Twins(format!("{}: {error}", self.name)))
+    }
+
+    /// The selector of the figure; `None` if it is a figure of another twin.
+    fn selector(&self, figure: &PublishedFigure) -> Option<&FigureSelector> {
+        self.figures.iter().find(|selector| selector.selects(figure))
+    }
+
+    pub(super) fn owns(&self, figure: &PublishedFigure) -> bool {
+        self.selector(figure).is_some()
     }
 }
 
@@ -292,43 +348,86 @@ impl Study {
     ///
     /// Fails if the plan or the tables are invalid.
     pub fn twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
-        let figures = self.repeated_twin_figures()?;
-        Ok(figures.into_iter().filter(|figure| !figure.is_repeat).collect())
+        let is_figure = |figure: &TwinFigure| !figure.is_repeat && figure.published.is_some();
+        Ok(self.twin_rows()?.into_iter().filter(is_figure).collect())
     }
 
-    /// Figures of the twins with every repetition of a figure.
+    /// All rows of the selected tables that belong to a twin: repetitions of figures, and words that statements judge, too.
     ///
     /// # Errors
     ///
     /// Fails if the plan or the tables are invalid.
-    pub(crate) fn repeated_twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
+    pub(crate) fn twin_rows(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
         let cases: BTreeMap<String, PlannedCase> =
             self.all_cases(StudyLength::Full)?.into_iter().map(|case| (case.name.clone(), case)).collect();
         let mut seen = BTreeSet::new();
         let mut figures = Vec::new();
         for figure in self.selected_rows() {
-            let Ok(published) = figure.published.parse() else { continue };
-            for twin in self.twins.twins.iter().filter(|twin| twin.owns(figure)) {
+            for twin in &self.twins.twins {
+                let Some(selector) = twin.selector(figure) else { continue };
+                let published = figure.published.parse().ok().filter(|_| !selector.judged);
+                if published.is_none() && !selector.judged {
+                    continue;
+                }
                 let what = self.twins.repeats.get(&figure.statistic).unwrap_or(&figure.statistic);
                 let is_repeat = !seen.insert((&twin.name, &figure.case, what));
                 let unknown = || StudyError::Tables(format!("{} {}", figure.case, figure.statistic));
+                let case = cases.get(&figure.case).ok_or_else(unknown)?.clone();
+                let statistic = find_statistic(&figure.statistic).ok_or_else(unknown)?;
+                let trivial = match self.twins.trivial.from {
+                    TrivialModel::Limit => (statistic.theoretical_limit)(&case),
+                    TrivialModel::FittedFigures => self.curve_through_fitted(twin, figure),
+                };
+                let is_missed = |miss: &&Miss| names_figure(&miss.of, figure);
                 figures.push(TwinFigure {
                     twin,
-                    case: cases.get(&figure.case).ok_or_else(unknown)?.clone(),
+                    case,
                     published,
+                    trivial,
                     is_fitted: names_figure(&twin.fit, figure),
                     is_repeat,
-                    miss: twin
-                        .misses
-                        .iter()
-                        .find(|miss| names_figure(&miss.of, figure))
-                        .map(|miss| &*miss.why),
+                    miss: twin.misses.iter().find(is_missed).map(|miss| &*miss.why),
                     figure,
-                    statistic: find_statistic(&figure.statistic).ok_or_else(unknown)?,
+                    statistic,
                 });
             }
         }
         Ok(figures)
+    }
+
+    /// The value at this figure of a curve through the fitted figures of its column.
+    fn curve_through_fitted(&self, twin: &Twin, figure: &PublishedFigure) -> Option<f64> {
+        let is_beside = |other: &&PublishedFigure| {
+            (&other.table, &other.column, &other.unit) == (&figure.table, &figure.column, &figure.unit)
+        };
+        let column: Vec<&PublishedFigure> = self.rows.iter().filter(is_beside).collect();
+        let here = column.iter().position(|other| std::ptr::eq(*other, figure))?;
+        let fitted = column.iter().enumerate().filter(|(_, other)| names_figure(&twin.fit, other));
+        let known: Vec<(usize, f64)> =
+            fitted.filter_map(|(place, other)| Some((place, other.published.parse().ok()?))).collect();
+        let (before, after) = known.split_at(known.partition_point(|(place, _)| *place <= here));
+        Some(match (before.last(), after.first()) {
+            (Some(&(low, first)), Some(&(high, second))) => {
+                let share = (here - low) as f64 / (high - low) as f64;
+                // Rows are powers of two as a rule, so the curve is a straight line on logarithmic paper.
+                match first > 0.0 && second > 0.0 {
+                    true => first * (second / first).powf(share),
+                    false => first + (second - first) * share,
+                }
+            }
+            (Some(&(_, nearest)), None) | (None, Some(&(_, nearest))) => nearest,
+            (None, None) => return None,
+        })
+    }
+
+    /// The name of the model without a mechanism.
+    pub(crate) fn trivial_name(&self) -> &str {
+        &self.twins.trivial.is
+    }
+
+    /// The origin of a value of a twin.
+    pub fn source_of<'a>(&'a self, twin: &'a Twin, name: &str) -> Option<&'a str> {
+        twin.sources.get(name).or_else(|| self.twins.sources.get(name)).map(String::as_str)
     }
 }
 
@@ -351,6 +450,11 @@ impl TwinFigure<'_> {
     /// The unit.
     pub fn unit(&self) -> &str {
         &self.figure.unit
+    }
+
+    /// The name of its statistic.
+    pub(crate) fn statistic(&self) -> &'static str {
+        self.statistic.name
     }
 
     /// The value of the figure in the result of its case.

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::parts::{link_shapes, logger_config, transfer_costs};
-use crate::study::{PlannedCase, TwinModel};
+use super::parts::{link_shapes, logger_config, node_costs, transfer_costs};
+use crate::study::{DeviceServerTwin, PlannedCase, TwinModel};
 use linkgauge_engine::Registry;
 use linkgauge_engine::link::party::Party;
 use linkgauge_engine::link::serial_line::SerialSettings;
@@ -15,14 +15,14 @@ use linkgauge_engine::protocol::pakbus::value::LoggerTime;
 use linkgauge_engine::schedule::{self, RunContext};
 use linkgauge_engine::serve::Server;
 use linkgauge_lab::adapter::PluggedAdapter;
-use linkgauge_lab::device_server::{PluggedPort, SharedProcessor, TransferCosts};
+use linkgauge_lab::device_server::{PluggedPort, SharedProcessor};
 use linkgauge_lab::logger::{Logger, LoggerConfig, LoggerOptions, generate_content};
 use linkgauge_lab::packing::PackingRules;
 use linkgauge_lab::uart::{DeliveryMode, PluggedUart};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{CaseSpec, Direction, OneOrMany, Plan};
-use linkgauge_model::run::CaseResult;
+use linkgauge_model::run::{CaseResult, CpuUse};
 use linkgauge_model::units::{Bytes, Count, Span};
 
 /// The seed of all random effects.
@@ -43,8 +43,8 @@ const CHUNKS: u64 = 600;
 /// Messages of a throughput, and their most bytes.
 const MESSAGES: u64 = 2000;
 const MAX_VOLUME_BYTES: u64 = 20_000_000;
-/// Time of a throughput by time.
-const SHORT_TIME: Duration = Duration::from_secs(4);
+/// Time of a throughput by time, as in the study.
+const STREAM_TIME: Duration = Duration::from_secs(10);
 /// The smallest buffer of a link in memory.
 const MIN_BUFFER_BYTES: u64 = 64 << 10;
 /// Timeout that is longer than any wait here, even of an adapter on the slowest line.
@@ -53,10 +53,6 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// The longest write to an adapter, in time on the line and in bytes.
 const MAX_WRITE_TIME: Duration = Duration::from_millis(10);
 const MAX_WRITE_BYTES: u64 = 64;
-
-/// Delay to the device and back, 100 µs together: Ethernet of 100 Mbit/s. A client that has its reply at a poll misses that
-/// poll.
-const LAN_DELAY: Duration = Duration::from_micros(50);
 
 /// The file of the study of downloads.
 pub(super) const FILE: &str = "CPU:bench.bin";
@@ -84,7 +80,23 @@ pub(crate) fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResu
     bench.start(model, case)?;
     bench.spec.timeout =
         bench.spec.timeout.filter(|_| matches!(model, TwinModel::Radio(_))).or(Some(Span(LONG_TIMEOUT)));
-    measure(&bench.spec, &bench.endpoints, &bench.dialer)
+    let mut result = measure(&bench.spec, &bench.endpoints, &bench.dialer)?;
+    result.cpu = sender_cpu(model, &result);
+    Ok(result)
+}
+
+/// The processor time of the sender of a stream of messages; `None` of other twins, because the virtual clock has no processors.
+fn sender_cpu(model: &TwinModel, result: &CaseResult) -> Option<CpuUse> {
+    let TwinModel::Messages(nodes) = model else { return None };
+    let each = node_costs(nodes).sender_time(result.message_bytes.into());
+    let is_stream = result.workload == "throughput" && !each.is_zero();
+    is_stream.then(|| CpuUse {
+        // The rate counts the times between messages, one fewer than messages.
+        client_seconds: each.as_secs_f64() * result.figures.counts.sent.saturating_sub(1) as f64,
+        client_busy_poll_seconds: None,
+        server_seconds: None,
+        seconds_per_gigabyte: None,
+    })
 }
 
 /// Measures a case at these endpoints, together.
@@ -131,14 +143,12 @@ impl Bench {
                 let block = u64::from(case.point.value.max(1));
                 let buffer = block * MIN_BUFFER_BYTES.div_ceil(block);
                 self.start_server("netio", &format!("?buffer={buffer}"))?;
-                self.spec.time = Some(Span(SHORT_TIME));
+                self.spec.time = Some(Span(STREAM_TIME));
             }
             TwinModel::Logger { chunk, .. } => {
                 self.start_logger(*chunk, logger_config(model).unwrap_or_default())?;
             }
-            TwinModel::DeviceServer(twin) => {
-                self.start_device_server(&transfer_costs(twin), twin.ports, case)?
-            }
+            TwinModel::DeviceServer(twin) => self.start_device_server(twin, case)?,
             TwinModel::Adapter { silence, length, ceiling } => {
                 let rules = PackingRules {
                     inter_character_timeout: silence.0,
@@ -184,20 +194,24 @@ impl Bench {
         let logger = Logger::start_with(&options, LoggerTime::default(), self.dialer.clone());
         self.running.push(Box::new(logger?));
         self.endpoints = options.listen;
-        self.spec.size = Some(OneOrMany::One(Bytes(chunk.into())));
-        self.spec.volume = Some(Bytes(volume));
+        if !collects_table(&self.spec) {
+            self.spec.size = Some(OneOrMany::One(Bytes(chunk.into())));
+            self.spec.volume = Some(Bytes(volume));
+        }
         Ok(())
     }
 
     fn start_device_server(
         &mut self,
-        costs: &TransferCosts,
-        installed: u32,
+        twin: &DeviceServerTwin,
         case: &PlannedCase,
     ) -> Result<(), TwinCaseError> {
         let (line_bps, bits) = case.line_rate().ok_or("the case has no line")?;
-        let processor = Arc::new(SharedProcessor::new(*costs, installed as usize, Time(0)));
-        let lan = Shape { delay: LAN_DELAY, ..Shape::default() };
+        let costs = transfer_costs(twin);
+        let processor = Arc::new(SharedProcessor::new(costs, twin.ports as usize, Time(0)));
+        // A client that has its reply at a poll misses that poll.
+        let lan =
+            Shape { delay: twin.network_delay.map_or(Duration::ZERO, |delay| delay.0), ..Shape::default() };
         for port in 0..case.point.ports {
             let processor = processor.clone();
             let factory = move |_: &str| -> Box<dyn Party> {
@@ -251,6 +265,11 @@ impl Bench {
         self.endpoints.push(endpoint);
         Ok(())
     }
+}
+
+/// Whether the case collects a table of a logger, not a file.
+pub(super) fn collects_table(spec: &CaseSpec) -> bool {
+    spec.protocol_options.contains_key("table")
 }
 
 /// Whether the link drops messages for good: then it is no stream.

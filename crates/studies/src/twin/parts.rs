@@ -26,10 +26,16 @@ pub fn transfer_costs(twin: &DeviceServerTwin) -> TransferCosts {
 /// Bytes of a packet of the logger besides the chunk of a file in it.
 const CHUNK_OVERHEAD_BYTES: u16 = 9;
 
+/// The table of a logger that skips records, which is full at the start.
+const TABLE: &str = "Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2:1000";
+
 /// The settings of a logger; `None` if the twin is none.
 pub fn logger_config(model: &TwinModel) -> Option<LoggerConfig> {
-    let TwinModel::Logger { chunk, chunk_time, .. } = model else { return None };
+    let TwinModel::Logger { chunk, chunk_time, skips_records, .. } = model else { return None };
+    let tables = if *skips_records { vec![TABLE.parse().ok()?] } else { Vec::new() };
     Some(LoggerConfig {
+        tables,
+        skip_records: *skips_records,
         command_time: chunk_time.0,
         max_packet_bytes: u16::try_from(*chunk).unwrap_or(u16::MAX).saturating_add(CHUNK_OVERHEAD_BYTES),
         ..LoggerConfig::default()
@@ -115,7 +121,7 @@ pub fn node_costs(nodes: &MessageTwin) -> NodeCosts {
     // Without a line the nodes are busy for as long as a message takes.
     let busy_message = if nodes.bits_per_second.is_none() { nodes.message } else { nodes.busy_message };
     NodeCosts {
-        message: time(nodes.message),
+        message: time(nodes.message) + time(nodes.interrupt_wait),
         frame: time(nodes.frame),
         first_frame_byte_ns: nodes.first_frame_byte.map_or(0.0, |time| time.0),
         hops: nodes.hops,
@@ -125,6 +131,7 @@ pub fn node_costs(nodes: &MessageTwin) -> NodeCosts {
         busy_message: time(busy_message),
         busy_frame: time(nodes.busy_frame),
         busy: time(nodes.busy),
+        busy_byte_ns: nodes.busy_byte.map_or(0.0, |time| time.0),
         frames: nodes.bits_per_second.map(|rate| MessageFrames {
             bits_per_second: rate.0,
             header_bytes: nodes.header,

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::bench::{FILE, MAX_BLOCKS, SEED, TwinCaseError, loses_messages};
+use super::bench::{FILE, MAX_BLOCKS, SEED, TwinCaseError, collects_table, loses_messages};
 use super::parts::{link_shapes, logger_config, transfer_costs};
 use crate::study::{DeviceServerTwin, PlannedCase, TwinModel};
 use linkgauge_engine::link::Dialer;
@@ -45,6 +45,36 @@ const SLOW_LINE_URL: &str = "tcp://127.0.0.1:0?rcvbuf=64k&sndbuf=64k";
 /// Whether the lab has such a part in real time.
 pub(crate) fn is_possible(model: &TwinModel) -> bool {
     !matches!(model, TwinModel::Adapter { .. })
+}
+
+/// Time to start and stop the parts of a case, and its warm-up.
+const CASE_OVERHEAD: Duration = Duration::from_millis(650);
+
+/// Expected time of a case in real time, from its result on the virtual clock.
+pub(super) fn expected_time(model: &TwinModel, case: &PlannedCase, result: &CaseResult) -> Duration {
+    let elapsed = Duration::from_nanos(result.elapsed_ns);
+    let counts = &result.figures.counts;
+    let time = match (model, case.line_rate()) {
+        (TwinModel::Messages(_) | TwinModel::Board { .. }, _) => CASE_TIME,
+        (TwinModel::Radio(_) | TwinModel::Frames { .. }, _) => {
+            elapsed.mul_f64(RANDOM_REQUESTS as f64 / counts.sent.max(1) as f64)
+        }
+        (TwinModel::Logger { .. }, _) if !collects_table(case.spec()) => {
+            elapsed.mul_f64(CHUNKS as f64 / counts.sent.max(1) as f64)
+        }
+        (TwinModel::DeviceServer(twin), Some(line)) if case.spec().workload.as_deref() != Some("latency") => {
+            let blocks = u64::from(case.point.ports) * blocks_on_line(twin.block.into(), line);
+            elapsed.mul_f64(blocks as f64 / counts.sent.max(1) as f64)
+        }
+        _ => elapsed,
+    };
+    time + CASE_OVERHEAD
+}
+
+/// Blocks of a throughput on a line of that rate and bits per character.
+fn blocks_on_line(block_bytes: u64, (line_bps, bits): (f64, f64)) -> u64 {
+    let blocks = (LINE_TIME.as_secs_f64() * line_bps / bits / block_bytes as f64) as u64;
+    blocks.clamp(MIN_BLOCKS, MAX_BLOCKS)
 }
 
 /// The parts of a case.
@@ -151,8 +181,10 @@ impl RealBench<'_> {
         let logger = Logger::start_with(&options, LoggerTime::default(), self.dialer.clone())?;
         self.endpoints = logger.endpoints().to_vec();
         self.running.insert(0, Box::new(logger));
-        self.spec.size = Some(OneOrMany::One(Bytes(chunk.into())));
-        self.spec.volume = Some(Bytes(volume));
+        if !collects_table(&self.spec) {
+            self.spec.size = Some(OneOrMany::One(Bytes(chunk.into())));
+            self.spec.volume = Some(Bytes(volume));
+        }
         Ok(())
     }
 
@@ -174,11 +206,10 @@ impl RealBench<'_> {
         if self.spec.workload.as_deref() == Some("latency") {
             self.spec.count = Some(Count(STEADY_REQUESTS));
         } else {
-            let (line_bps, bits) = case.line_rate().ok_or("the case has no line")?;
             let block = costs.block_bytes as u64;
-            let blocks = (LINE_TIME.as_secs_f64() * line_bps / bits / block as f64) as u64;
+            let blocks = blocks_on_line(block, case.line_rate().ok_or("the case has no line")?);
             self.spec.size = Some(OneOrMany::One(Bytes(block)));
-            self.spec.volume = Some(Bytes(block * blocks.clamp(MIN_BLOCKS, MAX_BLOCKS)));
+            self.spec.volume = Some(Bytes(block * blocks));
         }
         Ok(())
     }

@@ -19,6 +19,16 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
             plant: Plant::Lab("lab shaper --rate 10Mbit/s --queue 1000"),
         },
         Cause {
+            id: "radio_busy",
+            name: "radio channel that other stations use",
+            applies: |target| target.is_remote(),
+            signature: Signature::Hidden,
+            counter: Some("channel busy time of the interface (iw dev WLAN survey dump)"),
+            knob: Knob::Missing("the other stations are not ours. Try another channel, or a cable"),
+            remedy: "use a channel with fewer stations, 5 or 6 GHz, or a cable",
+            plant: Plant::Lab("lab shaper --wait 3ms@35%"),
+        },
+        Cause {
             id: "link_rate_reached",
             name: "rate of the link",
             applies: ANYWHERE,

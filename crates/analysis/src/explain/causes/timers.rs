@@ -83,7 +83,7 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
         },
         Cause {
             id: "device_server_packing",
-            name: "device server that packs or waits",
+            name: "device server or adapter that packs or waits",
             applies: |target| target.is_device_server(),
             signature: Signature::LineExcess,
             counter: None,

@@ -92,10 +92,53 @@ pub(crate) fn fact_contexts(paper: &StudyResult) -> Vec<Value> {
     let fact = |fact: &StudyFact| {
         context! {
             of => fact.of.clone(), title => fact.title.clone(), head => fact.head.clone(), rows => fact.rows.clone(),
-            drawing => fact.drawing.clone(),
+            drawing => fact.drawing.clone(), picture => picture_context(&fact.drawing),
         }
     };
     paper.facts.iter().map(fact).collect()
+}
+
+/// Width of a character, height of a row and of a box, and space between boxes, in SVG units.
+const CHARACTER: usize = 8;
+const ROW: usize = 44;
+const BOX: usize = 28;
+const GAP: usize = 36;
+/// Rows and parts of a picture: a bound for malicious documents.
+const MAX_PICTURE_PARTS: usize = 32;
+
+/// The geometry of a drawing whose lines are parts joined by `--` (wire) or `~` (radio), after a label and before a remark, which two
+/// spaces separate; `None` for others.
+fn picture_context(drawing: &str) -> Option<Value> {
+    let mut rows = Vec::new();
+    let mut width = 0;
+    for (index, line) in drawing.lines().take(MAX_PICTURE_PARTS).enumerate() {
+        let columns = line.trim().split("  ").map(str::trim).filter(|column| !column.is_empty());
+        let columns: Vec<&str> = columns.collect();
+        let joined = |column: &&str| column.contains(" -- ") || column.contains(" ~ ");
+        let (mut parts, mut texts, mut left) = (Vec::new(), Vec::new(), 1);
+        for column in &columns {
+            if !joined(column) {
+                texts.push(context! { x => left, text => *column });
+                left += CHARACTER * column.chars().count() + GAP;
+                continue;
+            }
+            let wired = column.replace(" ~ ", " -- ~");
+            for part in wired.split(" -- ").take(MAX_PICTURE_PARTS) {
+                let name = part.trim_start_matches('~');
+                let wide = CHARACTER * (name.chars().count() + 2);
+                let is_radio = part.starts_with('~');
+                parts.push(context! { x => left, middle => left + wide / 2, wide => wide, text => name, radio => is_radio });
+                left += wide + GAP;
+            }
+        }
+        // A line at the edge of a box stays visible.
+        width = width.max((left + 1).saturating_sub(GAP));
+        rows.push(context! { y => index * ROW, parts => parts, texts => texts });
+    }
+    let is_picture = drawing.lines().any(|line| line.contains(" -- ") || line.contains(" ~ "));
+    is_picture.then(|| {
+        context! { width => width, height => rows.len() * ROW, rows => rows, gap => GAP, box => BOX }
+    })
 }
 
 /// The charts that combine tables and have this one last.
@@ -153,6 +196,19 @@ mod tests {
           PC -- box -- device
         ");
         assert!(!text(Detail::Full, 20).contains("PC --"), "a drawing that does not fit is left out");
+    }
+
+    #[test]
+    fn a_drawing_of_parts_has_a_picture() {
+        let picture = picture_context("radio  PC ~ box -- device  far").unwrap();
+        let row = picture.get_attr("rows").unwrap().get_item_by_index(0).unwrap();
+        let parts = row.get_attr("parts").unwrap();
+        let texts: Vec<String> =
+            parts.try_iter().unwrap().map(|part| part.get_attr("text").unwrap().to_string()).collect();
+        assert_eq!(texts, ["PC", "box", "device"]);
+        assert!(parts.get_item_by_index(1).unwrap().get_attr("radio").unwrap().is_true());
+        assert_eq!(row.get_attr("texts").unwrap().len(), Some(2));
+        assert!(picture_context("a table\nof words").is_none());
     }
 
     #[test]

@@ -66,13 +66,15 @@ pub struct NodeCosts {
     pub busy_frame: Duration,
     /// Minimum time from one message to the next.
     pub busy: Duration,
+    /// The receiver copies a message at this time per byte while it arrives: hidden behind a slow line, but added to `busy`.
+    pub busy_byte_ns: f64,
     /// The frames on the line; `None`: messages cross no line.
     pub frames: Option<MessageFrames>,
 }
 
 impl NodeCosts {
     /// Time from the start of a message to its arrival.
-    pub(crate) fn passage(&self, bytes: u64) -> Duration {
+    pub fn passage(&self, bytes: u64) -> Duration {
         let frames = self.frames.map_or(0, |frames| frames.count(bytes));
         let first = self.frames.map_or(0, |frames| bytes.min(frames.first_payload_bytes));
         let mut ns = frames as f64 * nanoseconds(self.frame) + first as f64 * self.first_frame_byte_ns;
@@ -89,7 +91,15 @@ impl NodeCosts {
         let frames = self.frames.map_or(0, |frames| frames.count(bytes));
         let frame_ns = (frames as f64 * nanoseconds(self.busy_frame)).max(first + rest);
         let copy_ns = self.copy_ns(bytes, self.cache_bytes / self.queue.max(1.0));
-        self.busy.max(self.busy_message + duration(frame_ns + copy_ns))
+        let receiver = self.busy + duration(bytes as f64 * self.busy_byte_ns);
+        receiver.max(self.busy_message + duration(frame_ns + copy_ns))
+    }
+
+    /// Processor time of the sender for a message of a stream.
+    pub fn sender_time(&self, bytes: u64) -> Duration {
+        let frames = self.frames.map_or(0, |frames| frames.count(bytes));
+        let copy_ns = self.copy_ns(bytes, self.cache_bytes / self.queue.max(1.0));
+        self.busy_message + duration(frames as f64 * nanoseconds(self.busy_frame) + copy_ns)
     }
 
     fn copy_ns(&self, bytes: u64, cache_bytes: f64) -> f64 {
@@ -162,6 +172,15 @@ mod tests {
         };
         assert_eq!([1000, 5000].map(|bytes| costs.passage(bytes)), [7, 17].map(microseconds));
         assert_eq!([1000, 5000].map(|bytes| costs.interval(bytes)), [7, 21].map(microseconds));
+        let receiver = NodeCosts {
+            busy: microseconds(20),
+            busy_byte_ns: 60.0,
+            frames: Some(GIGABIT),
+            ..NodeCosts::default()
+        };
+        assert_eq!([100, 1000].map(|bytes| receiver.interval(bytes)), [26, 80].map(microseconds));
+        assert_eq!(receiver.sender_time(1000), Duration::ZERO);
+        assert_eq!(receiver.passage(1000), Duration::ZERO, "the copy is over when the frame is");
         let busy = NodeCosts { busy: microseconds(30), ..NodeCosts::default() };
         assert_eq!((busy.passage(64), busy.interval(64)), (Duration::ZERO, microseconds(30)));
     }

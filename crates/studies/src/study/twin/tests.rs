@@ -18,7 +18,7 @@ fn a_twin_has_few_parameters_and_explains_many_figures() {
         for twin in study.twins() {
             assert!(twin.parameters.len() <= MOST_PARAMETERS, "{}", twin.name);
             assert!(twin.parameters.keys().all(|name| !twin.known.contains_key(name)), "{}", twin.name);
-            let own = figures.iter().filter(|figure| figure.twin.name == twin.name).count();
+            let own = study.twin_rows().unwrap().iter().filter(|row| row.twin.name == twin.name).count();
             assert!(own > 0, "{}/{} has no figure", files.name, twin.name);
         }
     }
@@ -46,10 +46,33 @@ fn each_name_in_a_twin_is_a_case_or_a_row_of_its_figures() {
 }
 
 #[test]
+fn every_value_that_is_not_fitted_has_a_source() {
+    for files in STUDIES {
+        let study = Study::by_name(files.name).unwrap();
+        for twin in study.twins() {
+            for name in twin.known.keys() {
+                assert!(study.source_of(twin, name).is_some(), "{}/{}: {name}", files.name, twin.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_curve_leads_through_the_fitted_figures() {
+    let study = Study::by_name("linx").unwrap();
+    let figures = study.twin_figures().unwrap();
+    let latencies: Vec<&TwinFigure> =
+        figures.iter().filter(|figure| figure.twin.name == "linx-inter" && figure.table() == "1").collect();
+    let trivial: Vec<f64> = latencies.iter().map(|figure| figure.trivial.unwrap().round()).collect();
+    // 256, 4096 and 65 536 bytes are fitted: 53, 183 and 1935 µs.
+    assert_eq!(trivial, [53.0, 53.0, 98.0, 183.0, 595.0, 1935.0]);
+}
+
+#[test]
 fn wrong_parameters_are_named() {
     let parse = |parameters: &str| {
         let text = format!(
-            "[[twin]]\nname = \"box\"\nis = \"a box\"\nlab = \"uart\"\nfigures = []\nfit = []\nderivation = \"\"\n[twin.parameters]\n{parameters}"
+            "[trivial]\nis = \"none\"\nfrom = \"limit\"\n[[twin]]\nname = \"box\"\nis = \"a box\"\nlab = \"uart\"\nfigures = []\nfit = []\nderivation = \"\"\n[twin.parameters]\n{parameters}"
         );
         TwinFile::parse(&text)
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
