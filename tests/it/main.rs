@@ -88,6 +88,7 @@ mod terminal;
 mod trouble;
 mod twamp;
 mod uart;
+mod udpst;
 mod verdicts;
 mod virtual_net;
 mod wireless;

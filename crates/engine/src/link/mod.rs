@@ -290,6 +290,11 @@ pub fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
     SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
 }
 
+/// The Internet address that the socket of a link is bound to.
+pub(crate) fn local_address(link: &dyn Link) -> Option<SocketAddr> {
+    SockRef::from(&own_socket(link)?).local_addr().ok()?.as_socket()
+}
+
 /// TTL of test packets, so that the other end sees how many routers they have passed.
 pub(crate) const MAX_HOP_LIMIT: u8 = 255;
 
