@@ -111,7 +111,7 @@ impl UdpstReceiver {
             ReceiverStage::Receiving | ReceiverStage::Stopping(_) => {}
         }
         let is_over = now > self.newest_at.unwrap_or(began) + self.settings.timeout;
-        is_over.then(|| match self.settings.side {
+        is_over.then_some(match self.settings.side {
             Side::Server => Step::Done,
             Side::Client => Step::Fail(Fault::TimedOut),
         })
