@@ -526,7 +526,7 @@ pub fn radio(data: &[u8]) {
 }
 
 /// Messages of reflectors in a network and of the clients of ours: replies of ICMP; test packets of STAMP and TWAMP,
-/// signed or not, with their extensions; packets of irtt; messages of sockperf and lines of chargen, at once and in chunks whose length
+/// signed or not, with their extensions; packets of irtt; tests of udpst; messages of sockperf and lines of chargen, at once and in chunks whose length
 /// the first byte gives. Our servers are idle after the last message.
 pub fn reflectors(data: &[u8]) {
     let Some((&size, input)) = data.split_first() else { return };
@@ -558,7 +558,8 @@ pub fn reflectors(data: &[u8]) {
         ..Caps::STREAM
     };
     servers::irtt(input);
-    for name in ["stamp", "twamp-light", "irtt", "sockperf"] {
+    servers::udpst(input);
+    for name in ["stamp", "twamp-light", "irtt", "sockperf", "udpst"] {
         for (token, caps) in [(None, &messages), (Some("fuzz".to_owned()), &messages), (None, &Caps::STREAM)]
         {
             let facts = ServerConfig { token, ..ServerConfig::default() };

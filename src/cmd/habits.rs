@@ -160,6 +160,7 @@ static COMMANDS: &[(&[&str], &str)] = &[
         "linkgauge throughput HOST",
     ),
     (&["irtt"], "linkgauge latency irtt://HOST"),
+    (&["udpst"], "linkgauge throughput udpst://HOST --find-capacity"),
     (&["sockperf", "pp", "ping-pong", "rtt", "rr"], "linkgauge latency HOST"),
 ];
 

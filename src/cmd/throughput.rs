@@ -74,6 +74,8 @@ pub struct Flags {
     netio: NetioFlags,
     #[command(flatten)]
     iperf2: Iperf2Flags,
+    #[command(flatten)]
+    udpst: UdpstFlags,
 }
 
 /// The defaults and protocols of this command in the help of the shared flags.
@@ -132,6 +134,31 @@ impl Iperf2Flags {
     }
 }
 
+/// Options of `--protocol udpst`.
+#[derive(Args)]
+#[command(next_help_heading = "Protocol udpst")]
+struct UdpstFlags {
+    /// Search of the server: B in steps of 10 Mbit/s, C in steps that double [default: B]
+    #[arg(long, value_name = "B|C", hide_short_help = true)]
+    algorithm: Option<String>,
+    /// Sign requests with the token (--token-file)
+    #[arg(long, hide_short_help = true)]
+    authenticated: bool,
+    /// Number of the key at the server [default: 0]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    key_id: Option<u8>,
+}
+
+impl UdpstFlags {
+    /// The options in the form of a plan. The protocol checks them.
+    fn protocol_options(self) -> BTreeMap<String, String> {
+        let algorithm = self.algorithm.map(|name| ("algorithm".to_owned(), name));
+        let authenticated = self.authenticated.then(|| ("authenticated".to_owned(), "true".to_owned()));
+        let key_id = self.key_id.map(|id| ("key-id".to_owned(), id.to_string()));
+        algorithm.into_iter().chain(authenticated).chain(key_id).collect()
+    }
+}
+
 /// A rate. 0 means no limit, as for iperf3.
 fn parse_bit_rate_or_max(text: &str) -> Result<RateTarget<BitRate>, UnitError> {
     if text == "0" { Ok(RateTarget::Max) } else { text.parse() }
@@ -163,6 +190,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let case = flags.case.spec(if flags.find_capacity { "capacity" } else { "throughput" })?;
     let mut protocol_options = flags.netio.protocol_options();
     protocol_options.extend(flags.iperf2.protocol_options());
+    protocol_options.extend(flags.udpst.protocol_options());
     protocol_options.extend(case.protocol_options.clone());
     let mut spec = CaseSpec {
         direction,

@@ -78,6 +78,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     // Besides the timeout of each message, a server may take 5 s to receive the data in flight before it reports.
     AttackedProtocol { name: "iperf3", more_time: Duration::from_secs(5), ..PLAIN },
     AttackedProtocol { name: "iperf2", more_time: Duration::from_secs(5), believes_all: true, ..PLAIN },
+    AttackedProtocol { name: "udpst", ..PLAIN },
     // Its server alone decides how long it sends: 10 s in old versions, and as long again for what slow links hold.
     AttackedProtocol {
         name: "netio",

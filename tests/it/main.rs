@@ -89,6 +89,7 @@ mod terminal;
 mod trouble;
 mod twamp;
 mod uart;
+mod udpst;
 mod verdicts;
 mod virtual_net;
 mod wireless;

@@ -237,6 +237,20 @@ fn irtt_requests() -> Vec<Vec<u8>> {
     requests.iter().map(|params| packet_of(OPEN, &[params], None)).collect()
 }
 
+/// A setup request of udpst, and activations in both directions, the second one for as much as there is.
+fn udpst_requests() -> Vec<Vec<u8>> {
+    let setup = b"\xac\xe1\0\x14\0\x01\0\x07\x01\0\0\0\0\0\x01";
+    let activation = b"\xac\xe2\0\x14\x01\0\0\x1e\0\x5a\0\x32\0\x0a\0\0\x04\x80\0\x0a\0\x03\0\x0a\x01";
+    let padded = |start: &[u8], length| {
+        let mut message = start.to_vec();
+        message.resize(length, 0);
+        message
+    };
+    let (upload, mut download) = (padded(activation, 104), padded(activation, 104));
+    download[4] = 2;
+    vec![padded(setup, 56), upload, download]
+}
+
 /// First datagrams that other programs, or attackers, would send.
 fn datagrams() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
@@ -252,6 +266,7 @@ fn datagrams() -> Vec<Vec<u8>> {
         all.extend([16, 32, 56, 100].map(|bytes| device_message(kind, bytes)));
     }
     all.extend(irtt_requests());
+    all.extend(udpst_requests());
     for magic in [wire::HELLO_MAGIC, wire::FRAME_MAGIC, wire::ATTACH_MAGIC] {
         all.push([&magic[..], &[7; 90]].concat());
     }
@@ -328,6 +343,7 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
             ("sockperf", true),
             ("iperf3", false),
             ("iperf2", false),
+            ("udpst", true),
             ("netio", false),
             ("device", true)
         ]
@@ -350,7 +366,7 @@ fn unsupported_limits_are_refused_at_the_start() {
     for peer in Registry::standard()
         .protocols
         .iter()
-        .filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp", "irtt"].contains(&peer.name))
+        .filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp", "irtt", "udpst"].contains(&peer.name))
     {
         let outcome = run(&["serve", "--protocol", peer.name, "--token-file", token, "--time", "1ms"]);
         assert_eq!(

@@ -278,3 +278,50 @@ fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
     assert!((39..=40).contains(&measured.count("early")), "{}", measured.run);
     assert!(codes(&measured).contains(&"early".to_owned()), "{}", measured.run);
 }
+
+/// A packet of STAMP with the extension class of service, from a socket with DSCP 46: the reply has the class and the TTL on arrival.
+#[test]
+fn replies_state_the_class_and_the_ttl_of_the_request() {
+    let (_server, url) = serving(&["--protocol", "stamp"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket2::SockRef::from(&socket).set_tos_v4(46 << 2).unwrap();
+    socket.set_ttl(77).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.connect(url.strip_prefix("udp://").unwrap()).unwrap();
+    let mut request = [0; 52];
+    request[13] = 1;
+    request[44..48].copy_from_slice(&[0x80, 4, 0, 4]);
+    let mut reply = [0; 100];
+    let mut exchange = || {
+        socket.send(&request).unwrap();
+        let length = socket.recv(&mut reply).unwrap();
+        reply[..length].to_vec()
+    };
+    // The system does not report about the first packet.
+    assert_eq!(exchange()[44..48], [0x80, 4, 0, 4]);
+    let reply = exchange();
+    assert_eq!(reply[44..], [0, 4, 0, 4, 46 >> 4, (46 << 4 & 0xff) as u8, 0, 0]);
+    assert_eq!(reply[40], 77);
+}
+
+#[test]
+fn our_packets_leave_with_the_largest_ttl() {
+    let (_server, url) = serving(&["--protocol", "stamp"]);
+    let ttl = |url: &str| {
+        let measured = linkgauge(&format!("latency {url} --protocol stamp -n 5"));
+        measured.case()["effective"]["ttl_at_server"].clone()
+    };
+    assert_eq!(ttl(&url), 255);
+    assert_eq!(ttl(&format!("{url}?ttl=9")), 9);
+}
+
+#[test]
+fn short_requests_get_a_reply_from_trusting_reflectors() {
+    let (_server, url) = serving(&["--protocol", "stamp", "--trust-senders"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut request = [0; 20];
+    request[13] = 1;
+    socket.send_to(&request, url.strip_prefix("udp://").unwrap()).unwrap();
+    assert_eq!(socket.recv(&mut [0; 100]).unwrap(), 44);
+}

@@ -98,6 +98,8 @@ pub static IMPORT_FORMATS: &[ImportFormat] = &[
     import::irtt::FORMAT,
     import::flent::FORMAT,
     import::k6::FORMAT,
+    import::udpst::FORMAT,
+    import::ss::FORMAT,
     import::sockperf::FORMAT,
     import::hdr::FORMAT,
 ];

@@ -36,6 +36,7 @@ static STANDARD: Registry = Registry {
         protocol::modbus::PROTOCOL,
         protocol::iperf3::PROTOCOL,
         protocol::iperf2::PROTOCOL,
+        protocol::udpst::PROTOCOL,
         protocol::netio::PROTOCOL,
         protocol::pakbus::client::PROTOCOL,
         protocol::tipc_bench::PROTOCOL,

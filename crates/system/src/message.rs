@@ -15,17 +15,32 @@ use crate::raw::{
 };
 use crate::stamps;
 
-/// Receives one datagram and its TTL, if `set_receive_ttl` has had an effect.
-pub fn receive_with_ttl(
+/// Fields of the IP header of a datagram, as far as the system reports them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IpFields {
+    /// TTL (hop limit) on arrival, if `set_receive_ttl` has had an effect.
+    pub ttl: Option<u8>,
+    /// Traffic class, if `set_receive_traffic_class` has had an effect.
+    pub traffic_class: Option<u8>,
+}
+
+/// Receives one datagram and the fields of its IP header.
+pub fn receive_with_ip_fields(
     fd: impl AsFd,
     into: &mut [u8],
     blocking: Blocking,
-) -> Result<(usize, Option<u8>), Errno> {
+) -> Result<(usize, IpFields), Errno> {
     receive_with_control(fd, into, blocking, |header| {
         let ttl = control_value::<c_int>(header, libc::IPPROTO_IP, libc::IP_TTL)
             .or_else(|| control_value(header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
-        ttl.and_then(|ttl| u8::try_from(ttl).ok())
+        IpFields { ttl: ttl.and_then(|ttl| u8::try_from(ttl).ok()), traffic_class: traffic_class(header) }
     })
+}
+
+/// Traffic class of a received message, over IPv4 or IPv6.
+fn traffic_class(header: &libc::msghdr) -> Option<u8> {
+    let class_v6 = || control_value::<c_int>(header, libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+    control_value::<u8>(header, libc::IPPROTO_IP, libc::IP_TOS).or_else(|| u8::try_from(class_v6()?).ok())
 }
 
 /// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter), segmented by the kernel or the
@@ -83,11 +98,9 @@ pub fn receive_with_info(
 ) -> Result<(usize, DatagramInfo), Errno> {
     receive_with_control(fd, into, blocking, |header| {
         let segment = control_value::<c_int>(header, libc::SOL_UDP, libc::UDP_GRO);
-        let class = control_value::<u8>(header, libc::IPPROTO_IP, libc::IP_TOS);
-        let class_v6 = || control_value::<c_int>(header, libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
         DatagramInfo {
             segment_bytes: segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0),
-            traffic_class: class.or_else(|| u8::try_from(class_v6()?).ok()),
+            traffic_class: traffic_class(header),
             arrived_wall_ns: stamps::received_wall_ns(header),
         }
     })

@@ -42,6 +42,7 @@ pub fn client(data: &[u8]) {
         "linkgauge",
         "irtt",
         "modbus",
+        "udpst",
     ]);
     measured(protocol, &mut draw, |script| Box::new(Script::new(script)));
 }
@@ -57,7 +58,7 @@ type Shared = Arc<Mutex<VecDeque<u8>>>;
 /// Runs a case that the first bytes choose; the remaining bytes are the script of the server's connections.
 fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn Party> + Send + 'static) {
     let kind = draw.one_of(&["stream", "message"]);
-    let workload = draw.one_of(&["latency", "throughput"]);
+    let mut workload = draw.one_of(&["latency", "throughput"]);
     let mut more = match draw.byte() % 4 {
         _ if workload == "latency" => draw.one_of(&["", "rate = '50/s'\n"]).to_owned(),
         0 => "direction = 'receive'\n".to_owned(),
@@ -70,19 +71,25 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     more += draw.one_of(if workload == "latency" { &stops[..2] } else { &stops });
     more += draw.one_of(&["\nwarm_up_count = 0", "\nwarm_up_count = 5", "\nwarm_up_time = '50ms'"]);
     more += draw.one_of(&["", "\nprobe = false", "\nparallel = 2"]);
-    let mut size = draw.one_of(&[64, 1, 16, 1000]);
+    let mut size = format!("size = {}", draw.one_of(&[64, 1, 16, 1000]));
+    if protocol == "udpst" {
+        workload = "capacity";
+        size = String::new();
+        more = format!("direction = '{}'\ntime = '300ms'", draw.one_of(&["send", "receive"]));
+        more += draw.one_of(&["", "\nparallel = 2"]);
+    }
     if protocol == "ask" {
         more += "\nprotocol_options = { send = 'x', reply-end = '\\n' }";
     }
     if protocol == "modbus" {
         let mode = draw.one_of(&["mbap", "rtu"]);
-        size = if mode == "mbap" { 12 } else { 8 };
+        size = format!("size = {}", if mode == "mbap" { 12 } else { 8 });
         let function = draw.one_of(&[3, 4, 8]);
         more += &format!("\nprotocol_options = {{ mode = '{mode}', function = {function} }}");
     }
     let plan = format!(
         "[[case]]\nurl = 'mem://far?type={kind}&rate=1Mbit/s&delay=1ms'\nprotocol = '{protocol}'\nworkload = '{workload}'\n\
-         size = {size}\ntimeout = '500ms'\n{more}"
+         {size}\ntimeout = '500ms'\n{more}"
     );
     // Not every protocol has every workload.
     let Ok(Ok(plan)) = Plan::from_toml(&plan).map(|plan| schedule::check(plan, Registry::standard())) else {
@@ -104,7 +111,7 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     for case in &again.cases {
         let figures = &case.figures;
         assert!(
-            workload == "throughput" || figures.counts.received + figures.counts.lost <= figures.counts.sent,
+            workload != "latency" || figures.counts.received + figures.counts.lost <= figures.counts.sent,
             "{json}"
         );
         assert!(figures.delivery.throughput_bps.is_none_or(|rate| rate >= 0.0), "{json}");

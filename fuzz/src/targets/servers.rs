@@ -269,6 +269,38 @@ pub(super) fn irtt(data: &[u8]) {
     }
 }
 
+/// Tests of udpst: activations with any parameters, then loads and statuses with any numbers. A sender that has not proved its
+/// address gets no more than it has sent, and no load.
+pub(super) fn udpst(data: &[u8]) {
+    let mut draw = Draw(data);
+    let (service, caps) = (server("udpst", ServerLimits::default()), any_caps(&mut draw));
+    let (mut end, mut now) = (Connection::new(&service, &caps), Time(1));
+    let message = |id: [u8; 2], length: usize, draw: &mut Draw| {
+        let mut message = [&id, draw.short()].concat();
+        message.resize(length, 0);
+        message
+    };
+    let (mut sent, mut received) = (0, 0);
+    let mut activation = message([0xac, 0xe2], 104, &mut draw);
+    activation[2..6].copy_from_slice(&[0, 20, 1 + draw.byte() % 2, 0]);
+    for request in [message([0xac, 0xe1], 56, &mut draw), activation] {
+        service.admit_sender(&request, "192.0.2.1:4000", &mut Vec::new());
+        sent += request.len();
+        received += end.say(&request, now).len();
+    }
+    while !draw.is_empty() {
+        now = now + Duration::from_millis(u64::from(draw.byte()));
+        let load = draw.byte() % 2 == 0;
+        let next = match load {
+            true => message([0xbe, 0xef], 32 + usize::from(draw.byte()), &mut draw),
+            false => message([0xfe, 0xed], 204, &mut draw),
+        };
+        sent += next.len();
+        received += end.say(&next, now).len();
+        assert!(received <= sent, "{received} bytes for {sent}");
+    }
+}
+
 /// Whole sessions whose numbers decide how much memory our server takes: many flows, long messages, any kind of link. It
 /// grants no more than its budget, and refuses the rest. The test run limits the memory of the process.
 pub fn memory(data: &[u8]) {
@@ -288,6 +320,7 @@ pub fn memory(data: &[u8]) {
                 "irtt",
                 "iperf2",
                 "twamp",
+                "udpst",
             ]);
             let (service, caps) = (server(name, limits), any_caps(&mut draw));
             let mut ends: Vec<_> = (0..8).map(|_| Connection::new(&service, &caps)).collect();

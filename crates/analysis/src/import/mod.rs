@@ -17,6 +17,8 @@ pub(crate) mod ping;
 pub(crate) mod run;
 pub(crate) mod samples;
 pub(crate) mod sockperf;
+pub(crate) mod ss;
+pub(crate) mod udpst;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The text output of `ping`: of Linux (iputils, busybox), macOS, the BSDs and Windows, in English or German, and of fping -c and -C.
-//! Each target makes one case.
+//! The text output of `ping`: of Linux (iputils, busybox), macOS, the BSDs and Windows, in English or German, of fping -c and -C, and
+//! of hping3. Each target makes one case.
 //!
 //! Where each reply has its line, the figures are those of the replies. Of quiet output (`-q`) only the summary is known; it has no
 //! percentiles, and that of busybox and fping no deviation. Losses are those of the summary.
@@ -7,6 +7,7 @@
 //! for nothing.
 
 mod fping;
+mod hping;
 
 use std::io::BufRead;
 
@@ -22,12 +23,14 @@ use linkgauge_model::sample::Recorder;
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "ping",
-    summary: "text output of ping (Linux, busybox, macOS, BSD, Windows) and fping",
+    summary: "text output of ping (Linux, busybox, macOS, BSD, Windows), fping and hping3",
     flags: &[],
     read,
 };
 
 const MAX_LINE_BYTES: u64 = 4096;
+/// Start of the URL of a host that replies to echo requests.
+const ICMP: &str = "icmp://";
 /// A day: no real ping waits longer.
 const MAX_LATENCY_MS: f64 = 86_400_000.0;
 /// Maximum number of targets in one file.
@@ -47,6 +50,8 @@ struct TimesOfSummary {
 /// The output about one target.
 struct PingTarget {
     name: String,
+    /// Start of the URL of the link: how the requests are sent.
+    link: &'static str,
     message_bytes: u32,
     recorder: Recorder,
     recent: RecentTimes,
@@ -83,6 +88,8 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             warnings.push(unfinished_line());
         } else if let Some(target) = PingTarget::of_heading(line) {
             targets.push(target);
+        } else if let Some(heading) = hping::parse_heading(line) {
+            hping::add(&mut targets, heading);
         } else if let Some((name, event)) = fping::parse_line(line) {
             fping::add(&mut targets, name, event);
         } else if let Some(target) = targets.last_mut() {
@@ -133,6 +140,7 @@ impl PingTarget {
     pub fn new(name: String, message_bytes: Option<u32>) -> PingTarget {
         PingTarget {
             name,
+            link: ICMP,
             message_bytes: message_bytes.filter(|size| *size <= 1 << 20).unwrap_or(0),
             recorder: latency_recorder(),
             recent: RecentTimes::default(),
@@ -321,6 +329,14 @@ impl PingTarget {
         }
     }
 
+    /// Names the link that the requests used.
+    fn name_link(&self, case: &mut CaseResult, about: &ImportOptions) {
+        if self.link == ICMP {
+            case.protocol = "echo".to_owned();
+        }
+        case.endpoint = about.endpoint.clone().unwrap_or_else(|| format!("{}{}", self.link, self.name));
+    }
+
     /// The case, and what is doubtful about it.
     fn into_case(mut self, about: &ImportOptions) -> Result<(CaseResult, Option<Warning>), ImportError> {
         let replies = self.recorder.counts.received + self.untimed;
@@ -370,8 +386,7 @@ impl PingTarget {
         }
         figures.delivery.messages_per_second = None;
         let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
-        case.protocol = "echo".to_owned();
-        case.endpoint = about.endpoint.clone().unwrap_or_else(|| format!("icmp://{}", self.name));
+        self.name_link(&mut case, about);
         case.message_bytes = about.message_bytes.unwrap_or(self.message_bytes);
         if self.untimed > 0 {
             case.warnings.push(self.untimed_warning());
@@ -514,10 +529,10 @@ enum ReplyTime {
 /// `None` if the line is about no reply.
 fn time_of_reply(line: &str) -> Option<ReplyTime> {
     let of_unix = line.contains(" bytes from ") || line.contains(" bytes von ");
-    if !of_unix && !is_windows_reply(line) {
+    if !of_unix && !is_windows_reply(line) && !hping::is_reply(line) {
         return None;
     }
-    let names = ["time=", "time<", "zeit=", "zeit<"];
+    let names = ["time=", "time<", "zeit=", "zeit<", " rtt="];
     let Some((name, (_, after))) = names.iter().find_map(|name| Some((name, line.split_once(name)?))) else {
         return (of_unix && line.contains("seq=") && line.contains("ttl=")).then_some(ReplyTime::Missing);
     };

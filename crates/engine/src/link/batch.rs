@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Fault, Framing, Link};
 use linkgauge_model::clock::Time;
+use linkgauge_system::IpFields;
 
 /// Messages received in one operation. Fixed size: nothing is allocated after construction.
 #[derive(Debug, Default)]
@@ -16,9 +17,9 @@ pub struct Batch {
     /// The memory is that of the thread.
     is_lent: bool,
     pub(crate) spans: Spans,
-    /// Requests the TTL of messages, where the link supports it.
-    pub(crate) wants_ttl: bool,
-    pub(crate) ttl: Option<u8>,
+    /// Requests fields of the IP header of messages, where the link supports it.
+    pub(crate) wants_ip_fields: bool,
+    pub(crate) ip_fields: IpFields,
     /// Messages with a CE mark, where the link reads marks.
     pub(crate) ce_messages: u64,
     /// Time at which the device passed the newest of these messages to the kernel, where the link was tuned for stamps.
@@ -83,14 +84,14 @@ impl Batch {
         }
     }
 
-    /// Makes a batch for one message with the TTL (hop limit) on arrival.
-    pub(crate) fn with_ttl(slot: usize) -> Batch {
-        Batch { wants_ttl: true, ..Batch::new(slot, 1) }
+    /// Makes a batch for one message with fields of its IP header.
+    pub(crate) fn with_ip_fields(slot: usize) -> Batch {
+        Batch { wants_ip_fields: true, ..Batch::new(slot, 1) }
     }
 
-    /// The TTL of the message on arrival, if requested and supported.
-    pub(crate) fn ttl(&self) -> Option<u8> {
-        self.ttl
+    /// Fields of the IP header of the message, if requested and supported.
+    pub(crate) fn ip_fields(&self) -> IpFields {
+        self.ip_fields
     }
 
     /// Messages whose IP header shows congestion (CE), where the link reads marks.
@@ -106,7 +107,7 @@ impl Batch {
     /// Removes all messages and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
-        self.ttl = None;
+        self.ip_fields = IpFields::default();
         self.ce_messages = 0;
         self.arrived = None;
     }

@@ -290,6 +290,23 @@ pub fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
     SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
 }
 
+/// The Internet address that the socket of a link is bound to.
+pub(crate) fn local_address(link: &dyn Link) -> Option<SocketAddr> {
+    SockRef::from(&own_socket(link)?).local_addr().ok()?.as_socket()
+}
+
+/// TTL of test packets, so that the other end sees how many routers they have passed.
+pub(crate) const MAX_HOP_LIMIT: u8 = 255;
+
+/// Sets the TTL (hop limit) of the packets that a link sends. Links without IP have none.
+pub(crate) fn set_hop_limit(link: &dyn Link, limit: u8) {
+    let Some(descriptor) = own_socket(link) else { return };
+    let socket = SockRef::from(&descriptor);
+    // The option that does not apply is refused.
+    let _ = socket.set_ttl_v4(limit.into());
+    let _ = socket.set_unicast_hops_v6(limit.into());
+}
+
 /// Sends all bytes on a stream; each part may take the timeout.
 pub(crate) fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
     let mut sent_bytes = 0;

@@ -144,12 +144,12 @@ impl CaseDraft {
         check_reconnects(&self.endpoints[0], caps)
     }
 
-    /// Checks a case whose rate a search decides.
+    /// Checks a case whose rate a search decides, on this number of connections at most.
     ///
     /// # Errors
     ///
     /// The first setting that such a case cannot have.
-    pub(super) fn check_capacity_search(&self, caps: &Caps) -> Result<(), CaseError> {
+    pub(super) fn check_capacity_search(&self, caps: &Caps, max_connections: u32) -> Result<(), CaseError> {
         if caps.framing != Framing::Message {
             let text = "a capacity search needs messages, but this link is a stream: use udp://, or measure the throughput";
             return Err(CaseError::Link(text.to_owned()));
@@ -160,9 +160,14 @@ impl CaseDraft {
             );
             return Err(CaseError::MessageSize(text));
         }
-        if self.parallel > 1 || self.endpoints.len() > 1 {
-            let text = "a capacity search has one connection: leave out --parallel, --together and --ports";
-            return Err(CaseError::Parallel(text.to_owned()));
+        let connections = (self.endpoints.len() as u64).saturating_mul(self.parallel.into());
+        if connections > max_connections.into() {
+            let text = match max_connections {
+                1 => "a capacity search has one connection: leave out --parallel, --together and --ports"
+                    .to_owned(),
+                most => format!("a capacity search has at most {most} connections: use a smaller --parallel"),
+            };
+            return Err(CaseError::Parallel(text));
         }
         if self.pacing != Pacing::Closed {
             return Err(CaseError::Pacing("the search decides the rate: leave it out".to_owned()));

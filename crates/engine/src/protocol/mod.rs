@@ -51,6 +51,7 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 pub(crate) mod twamp;
+pub mod udpst;
 mod unknown_server;
 
 pub use auto::lacks_server;
@@ -270,6 +271,11 @@ pub trait ClientSession: Send {
     /// Settings that client and server agreed on.
     fn effective_settings(&self) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// Identity of the measurement method, where the protocol and not the workload decides how it is measured.
+    fn method(&self) -> Option<String> {
+        None
     }
 
     /// Facts about the server's host, if it reports them.

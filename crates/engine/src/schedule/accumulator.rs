@@ -70,6 +70,8 @@ pub(super) struct CaseAccumulator {
     /// Evidence of each repetition, at this end and at the server.
     pub(super) client_evidence: Vec<EndEvidence>,
     pub(super) server_evidence: Vec<EndEvidence>,
+    /// Method of measurement, if the protocol decides about it.
+    method: Option<String>,
     elapsed: Duration,
     pub(super) failures: Vec<Failure>,
     /// A signal arrived during the case.
@@ -106,6 +108,7 @@ impl CaseAccumulator {
             host_load: None,
             client_evidence: Vec::new(),
             server_evidence: Vec::new(),
+            method: None,
             elapsed: Duration::ZERO,
             failures: Vec::new(),
             was_interrupted: false,
@@ -140,6 +143,7 @@ impl CaseAccumulator {
             self.link_rates[flow.endpoint_index] = flow.link.caps().link_rate;
         }
         self.effective.extend(session.effective_settings());
+        self.method = session.method();
     }
 
     /// Settings at the end of a repetition. Exceptions are those of all repetitions.
@@ -373,7 +377,7 @@ impl CaseAccumulator {
             message_bytes: case.load.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,
-            method: (case.workload.method)(&case.load),
+            method: self.method.clone().unwrap_or_else(|| (case.workload.method)(&case.load)),
             complete,
             failures: self.failures.clone(),
             elapsed_ns: self.elapsed.as_nanos() as u64,

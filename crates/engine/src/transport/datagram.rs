@@ -34,8 +34,8 @@ pub(crate) struct DatagramLink {
     pending: Option<PendingMessages>,
     /// The kernel coalesces datagrams on this socket.
     is_coalescing: Arc<AtomicBool>,
-    /// The kernel reports the TTL of received messages, as far as it has one.
-    is_ttl_enabled: bool,
+    /// The kernel reports fields of the IP header of received messages, as far as they have one.
+    has_ip_fields: bool,
     /// Reads the traffic class of received messages.
     marks: Option<MarkReader>,
     /// The end of the connection arrived after messages; not every address family reports it twice.
@@ -53,7 +53,7 @@ impl DatagramLink {
             max_segment_bytes: usize::from(u16::MAX),
             pending: (!first.is_empty()).then(|| Arc::new(Mutex::new(first))),
             is_coalescing: Arc::default(),
-            is_ttl_enabled: false,
+            has_ip_fields: false,
             marks: None,
             is_ended: false,
         }
@@ -74,7 +74,7 @@ impl DatagramLink {
             max_segment_bytes: self.max_segment_bytes,
             pending: self.pending.clone(),
             is_coalescing: self.is_coalescing.clone(),
-            is_ttl_enabled: self.is_ttl_enabled,
+            has_ip_fields: self.has_ip_fields,
             marks: self.marks,
             is_ended: self.is_ended,
         })
@@ -137,14 +137,15 @@ impl DatagramLink {
         if into.is_empty() { Err(Fault::Closed) } else { Ok(()) }
     }
 
-    fn receive_with_ttl(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
-        if !std::mem::replace(&mut self.is_ttl_enabled, true) {
+    fn receive_with_ip_fields(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
+        if !std::mem::replace(&mut self.has_ip_fields, true) {
             system::set_receive_ttl(&self.inner.socket);
+            system::set_receive_traffic_class(&self.inner.socket);
         }
-        let (length, ttl) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            system::receive_with_ttl(socket, &mut into.bytes, blocking)
+        let (length, fields) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            system::receive_with_ip_fields(socket, &mut into.bytes, blocking)
         })?;
-        into.ttl = ttl;
+        into.ip_fields = fields;
         Ok(length)
     }
 
@@ -297,7 +298,7 @@ impl Link for DatagramLink {
             {
                 return self.receive_many(into, within);
             }
-            None if into.wants_ttl => self.receive_with_ttl(into, within)?,
+            None if into.wants_ip_fields => self.receive_with_ip_fields(into, within)?,
             None if self.marks.is_some() || self.inner.has_stamps() => self.receive_marked(into, within)?,
             None => self.inner.receive(&mut into.bytes, within)?,
         };

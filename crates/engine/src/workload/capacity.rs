@@ -1,4 +1,4 @@
-//! Capacity: the rate that a path carries without losses and delay, by the search of RFC 9097 (algorithm B).
+//! Capacity: the rate that a path carries without losses and delay, by the search of RFC 9097.
 //!
 //! Datagrams are sent at a rate that rises while few are missing and the round trip stays short. The receiver reports every
 //! 50 ms. `search` decides without I/O; `sender` and `receiver` are the parties of both ends; `wire` has their datagrams.
@@ -16,6 +16,7 @@ use crate::link::Caps;
 use linkgauge_model::plan::{Direction, StopCondition};
 use linkgauge_model::run::Figures;
 pub use receiver::CapacityReceiver;
+pub(crate) use search::{Algorithm, RateSearch, SearchSettings, ip_rate_bps};
 pub use sender::{CapacitySender, Side};
 
 /// The `capacity` workload.
@@ -49,7 +50,12 @@ fn default_size(caps: &Caps) -> u32 {
 
 pub(crate) fn figures(measured: &MeasuredFlows) -> Figures {
     let mut figures = (throughput::WORKLOAD.figures)(measured);
-    let found = measured.flows.iter().filter_map(|flow| flow.recorder.capacity_bps);
-    figures.delivery.capacity_bps = found.reduce(|sum, more| sum + more);
+    let mut sums: Vec<f64> = Vec::new();
+    for flow in measured.flows {
+        let rates = &flow.recorder.capacity_rates;
+        sums.resize(sums.len().max(rates.len()), 0.0);
+        sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate);
+    }
+    figures.delivery.capacity_bps = sums.into_iter().reduce(f64::max);
     figures
 }

@@ -356,6 +356,9 @@ pub struct ServerReport {
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,
+    /// Whether the server decided about the size of each message.
+    #[serde(skip)]
+    pub has_other_sizes: bool,
     /// Contradictions within the server's own counts of received data, one line each.
     #[serde(skip)]
     pub contradictions: Vec<String>,

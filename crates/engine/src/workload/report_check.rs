@@ -167,7 +167,7 @@ impl LocalObservations<'_> {
             return Some(format!("it reports {bytes} bytes received, {sent} were sent"));
         }
         let unlike = messages.saturating_mul(size).abs_diff(bytes);
-        if unlike > size.saturating_mul(2 * flows) {
+        if !report.has_other_sizes && unlike > size.saturating_mul(2 * flows) {
             return Some(format!("it reports {messages} messages of {size} bytes, and {bytes} bytes"));
         }
         let counted = (most / size).saturating_mul(2).saturating_add(MAX_FOREIGN_MESSAGES);

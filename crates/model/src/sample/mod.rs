@@ -211,8 +211,8 @@ pub struct Recorder {
     pub reply_log: Option<Arc<ReplyLog>>,
     /// Responsiveness, only of the flow that conducted its measurement.
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
-    /// Highest rate of a second at the IP layer, in bits per second, only of a capacity search.
-    pub capacity_bps: Option<f64>,
+    /// Rates of the seconds at the IP layer, in bits per second, or the highest of them alone; only of a capacity search.
+    pub capacity_rates: Vec<f64>,
     progress: Arc<FlowProgress>,
     /// Whether other flows count in the same progress.
     shares_progress: bool,
@@ -279,7 +279,7 @@ impl Recorder {
             probe_log: None,
             reply_log: None,
             responsiveness: None,
-            capacity_bps: None,
+            capacity_rates: Vec::new(),
             progress,
             shares_progress: false,
             raw_sink: raw,

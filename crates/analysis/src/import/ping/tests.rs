@@ -392,3 +392,45 @@ gw : [2], timed out (21.0 avg, 20% loss)
 ";
     assert_eq!(jitter(with_lines), Some(1e6));
 }
+
+/// Output of hping3 3.a2 in a file: its summary stands in front of the replies, which it buffers.
+const HPING: &str = "
+--- 10.77.0.2 hping statistic ---
+4 packets transmitted, 4 packets received, 0% packet loss
+round-trip min/avg/max = 0.1/1.7/6.3 ms
+HPING 10.77.0.2 (usa 10.77.0.2): S set, 40 headers + 0 data bytes
+len=40 ip=10.77.0.2 ttl=64 DF id=0 sport=80 flags=RA seq=0 win=0 rtt=6.3 ms
+len=40 ip=10.77.0.2 ttl=64 DF id=0 sport=80 flags=RA seq=1 win=0 rtt=0.2 ms
+len=40 ip=10.77.0.2 ttl=64 DF id=0 sport=80 flags=RA seq=2 win=0 rtt=0.1 ms
+len=40 ip=10.77.0.2 ttl=64 DF id=0 sport=80 flags=RA seq=3 win=0 rtt=0.4 ms
+HPING 10.77.0.2 (usa 10.77.0.2): icmp mode set, 28 headers + 56 data bytes
+len=84 ip=10.77.0.2 ttl=64 id=30172 icmp_seq=0 rtt=0.4 ms
+len=84 ip=10.77.0.2 ttl=64 id=30203 icmp_seq=1 rtt=0.1 ms
+DUP! len=84 ip=10.77.0.2 ttl=64 id=30203 icmp_seq=1 rtt=0.3 ms
+
+--- 10.77.0.2 hping statistic ---
+3 packets transmitted, 2 packets received, 34% packet loss
+round-trip min/avg/max = 0.1/0.5/1.0 ms
+
+--- 10.77.0.77 hping statistic ---
+2 packets transmitted, 0 packets received, 100% packet loss
+round-trip min/avg/max = 0.0/0.0/0.0 ms
+HPING 10.77.0.77 (usa 10.77.0.77): udp mode set, 28 headers + 4 data bytes
+";
+
+#[test]
+fn targets_of_hping_have_their_transport() {
+    let cases = cases(HPING).unwrap();
+    let of = |index: usize| {
+        let case: &CaseResult = &cases[index];
+        let counts = &case.figures.counts;
+        (case.endpoint.as_str(), case.message_bytes, counts.sent, counts.received, counts.lost)
+    };
+    assert_eq!(of(0), ("tcp://10.77.0.2", 0, 4, 4, 0));
+    assert_eq!(of(1), ("icmp://10.77.0.2", 56, 3, 2, 1));
+    assert_eq!(of(2), ("udp://10.77.0.77", 4, 2, 0, 2));
+    assert_eq!(cases[1].figures.counts.duplicate, 1);
+    let times = cases[0].figures.times.latency_ns.as_ref().unwrap();
+    assert_eq!((times.count, times.min, times.max), (4, 100_000, 6_300_000));
+    assert!(cases[2].figures.times.latency_ns.is_none());
+}

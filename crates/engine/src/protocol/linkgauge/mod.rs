@@ -113,7 +113,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
         case.check_probed_load(caps)?;
     }
     if case.workload.traffic == TrafficKind::CapacitySearch {
-        case.check_capacity_search(caps)?;
+        case.check_capacity_search(caps, 1)?;
     }
     case.plan_idle_times(caps);
     match (caps.can_open_parallel, caps.max_message_bytes) {

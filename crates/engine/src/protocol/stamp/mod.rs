@@ -15,7 +15,7 @@ use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows,
 };
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Caps, Framing, Link};
+use crate::link::{Caps, Framing, Link, MAX_HOP_LIMIT, set_hop_limit};
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::{FlowRole, Load, TrafficKind};
 use linkgauge_model::clock::Time;
@@ -148,6 +148,8 @@ pub(super) struct SessionMaker<'a> {
     wall_clock: WallClock,
     local_error: Option<ClockError>,
     key: Option<HmacKey>,
+    /// Whether the packets to each endpoint have the largest TTL: it has no other one.
+    leaves_with_max_hop_limit: Vec<bool>,
     session: StampSession,
 }
 
@@ -173,6 +175,7 @@ impl<'a> SessionMaker<'a> {
             local_error: time_of_day
                 .and_then(|time| Some(ClockError { stated_ns: time.error_ns?, stated_at: now })),
             key,
+            leaves_with_max_hop_limit: case.endpoints.iter().map(|url| url.option("ttl").is_none()).collect(),
             session,
         })
     }
@@ -183,6 +186,9 @@ impl<'a> SessionMaker<'a> {
         let bytes = load.message_bytes as usize;
         let mut codec = StampCodec::new(self.variant, self.key.clone(), self.wall_clock, bytes, last_reply);
         codec.local_error = self.local_error;
+        if self.leaves_with_max_hop_limit[port] {
+            set_hop_limit(link.as_ref(), MAX_HOP_LIMIT);
+        }
         let recorder = (self.context.new_recorder)(FlowRole::RoundTrip, port);
         let party = Box::new(Pinger::new(Box::new(codec), &load, &link.caps().clone(), recorder));
         self.session.flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party });

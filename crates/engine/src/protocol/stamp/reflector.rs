@@ -1,7 +1,8 @@
 //! The server of STAMP and TWAMP-Light: replies to each request with its receive time and the send time of the reply.
 //!
 //! Each sender has a link, and a counter for each of its sessions. A stateless reflector has neither: it replies to first
-//! messages. A reply is never longer than its request, so a TWAMP sender without padding gets none.
+//! messages. A reply is never longer than its request, so a TWAMP sender without padding gets none, unless senders are trusted. Replies
+//! leave with a TTL of 255, as the standards require, so that senders see the routers of the way back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,9 @@ use super::packet::{
 use super::time::{ClockError, ErrorEstimate, NtpTime, WallClock};
 use super::tlv::{self, SessionCounts};
 use super::{DEFAULT_PORT, StampVariant};
-use crate::link::party::{ClientTrust, Party, Step};
+use crate::link::party::{ClientTrust, Party, Step, Tuning};
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, Link, MAX_HOP_LIMIT, set_hop_limit};
 use crate::protocol::signing::token_key;
 use crate::protocol::{CaseError, ServerConfig, ServerSetting, Service};
 use linkgauge_model::clock::{Clock, Time};
@@ -32,6 +33,7 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> A
     Arc::new(StampService {
         variant: dialect,
         is_stateless: facts.is_stateless,
+        trusts_senders: facts.trusts_senders,
         time_of_day: facts.time_of_day,
         // TWAMP's own signatures need its control connection.
         key: facts
@@ -45,6 +47,8 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> A
 struct StampService {
     variant: StampVariant,
     is_stateless: bool,
+    /// Shorter requests than their replies get one.
+    trusts_senders: bool,
     /// Time of day that the reflector states. `None`: it is read for each sender.
     time_of_day: Option<TimeOfDay>,
     /// If set, only packets signed with this key get a reply.
@@ -72,11 +76,15 @@ impl Service for StampService {
         Box::new(StampReflector {
             variant: self.variant,
             is_stateless: self.is_stateless,
+            trusts_senders: self.trusts_senders,
+            must_tune: true,
             key: self.key.clone(),
             wall_clock: WallClock::now(&Clock::System),
             stated_error_ns: self.stated_error_ns(),
             clock_error: None,
-            batch: Batch::with_ttl(caps.max_message_bytes.unwrap_or(MAX_PACKET_BYTES).min(MAX_PACKET_BYTES)),
+            batch: Batch::with_ip_fields(
+                caps.max_message_bytes.unwrap_or(MAX_PACKET_BYTES).min(MAX_PACKET_BYTES),
+            ),
             pending: None,
             reply: Vec::with_capacity(MAX_PACKET_BYTES),
             sessions: Vec::with_capacity(MAX_SESSIONS),
@@ -88,7 +96,9 @@ impl Service for StampService {
     fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
         let clock = Clock::System;
         let (received, key) = (clock.now(), self.key.as_ref());
-        let Some(request) = read_request(first, self.variant, key) else { return Admission::Drop };
+        let Some(request) = read_request(first, self.variant, key, self.trusts_senders) else {
+            return Admission::Drop;
+        };
         if !self.is_stateless {
             return Admission::Open;
         }
@@ -117,16 +127,25 @@ impl Service for StampService {
 
     fn supported_settings(&self) -> &'static [ServerSetting] {
         match self.variant {
-            StampVariant::Stamp => &[ServerSetting::Token, ServerSetting::Stateless],
-            StampVariant::TwampLight | StampVariant::Twamp => &[ServerSetting::Stateless],
+            StampVariant::Stamp => {
+                &[ServerSetting::Token, ServerSetting::Stateless, ServerSetting::TrustSenders]
+            }
+            StampVariant::TwampLight => &[ServerSetting::Stateless, ServerSetting::TrustSenders],
+            StampVariant::Twamp => &[ServerSetting::Stateless],
         }
     }
 }
 
 /// Reads a request that may get a reply: at least as long as its reply unless its sender is proved, and signed if there is a key.
 /// Longer replies would allow amplification with forged senders.
-fn read_request(bytes: &[u8], dialect: StampVariant, key: Option<&HmacKey>) -> Option<SenderPacket> {
+fn read_request(
+    bytes: &[u8],
+    dialect: StampVariant,
+    key: Option<&HmacKey>,
+    trusts_senders: bool,
+) -> Option<SenderPacket> {
     let least = match dialect {
+        _ if trusts_senders && key.is_none() => MIN_REQUEST_BYTES,
         StampVariant::Stamp => base_bytes(key),
         StampVariant::TwampLight => TWAMP_REPLY_BYTES,
         StampVariant::Twamp => MIN_REQUEST_BYTES,
@@ -156,6 +175,8 @@ struct PendingRequest {
 struct StampReflector {
     variant: StampVariant,
     is_stateless: bool,
+    trusts_senders: bool,
+    must_tune: bool,
     key: Option<HmacKey>,
     wall_clock: WallClock,
     /// The largest error of the time of day in nanoseconds, if it is synchronised, as it was before the first request.
@@ -193,10 +214,11 @@ impl StampReflector {
             session_id: request.session_id,
             received: self.wall_clock.ntp_at(received).0,
             request,
-            ttl: self.batch.ttl().unwrap_or(0),
+            ttl: self.batch.ip_fields().ttl.unwrap_or(0),
         };
         let bytes = self.batch.messages().next().unwrap_or_default();
         self.reply.clear();
+        let counts = SessionCounts { traffic_class: self.batch.ip_fields().traffic_class, ..counts };
         let counts = Some(&counts).filter(|_| !stateless);
         append_reply(&mut self.reply, bytes, &reply, (self.variant, self.key.as_ref()), counts);
     }
@@ -233,6 +255,9 @@ fn is_looped_reply(message: &[u8], key: Option<&HmacKey>, now: NtpTime) -> bool 
 
 impl Party for StampReflector {
     fn next_step(&mut self, now: Time) -> Step<'_> {
+        if std::mem::take(&mut self.must_tune) {
+            return Step::Tune(Tuning::default());
+        }
         if let Some(PendingRequest { request, received_at: received, has_reread_clock: ref mut late }) =
             self.pending
         {
@@ -259,7 +284,8 @@ impl Party for StampReflector {
 
     fn on_received(&mut self, now: Time) {
         let message = self.batch.messages().next().unwrap_or_default();
-        let Some(request) = read_request(message, self.variant, self.key.as_ref()) else { return };
+        let request = read_request(message, self.variant, self.key.as_ref(), self.trusts_senders);
+        let Some(request) = request else { return };
         if is_looped_reply(message, self.key.as_ref(), self.wall_clock.ntp_at(now)) {
             return;
         }
@@ -276,8 +302,13 @@ impl Party for StampReflector {
         self.pending = Some(PendingRequest { request, received_at: now, has_reread_clock: false });
     }
 
+    fn on_tuned(&mut self, link: &dyn Link) {
+        set_hop_limit(link, MAX_HOP_LIMIT);
+    }
+
     fn client_trust(&self) -> ClientTrust {
         match self.variant {
+            _ if self.trusts_senders => ClientTrust::AddressVerified,
             StampVariant::Twamp => ClientTrust::AddressVerified,
             StampVariant::Stamp | StampVariant::TwampLight => ClientTrust::Unverified,
         }

@@ -12,6 +12,7 @@ const INTEGRITY_FLAG: u8 = 0x20;
 
 const PADDING_TYPE: u8 = 1;
 const TIMESTAMP_INFORMATION_TYPE: u8 = 3;
+const CLASS_OF_SERVICE_TYPE: u8 = 4;
 const DIRECT_MEASUREMENT_TYPE: u8 = 5;
 const FOLLOW_UP_TYPE: u8 = 7;
 const HMAC_TYPE: u8 = 8;
@@ -31,6 +32,18 @@ pub struct SessionCounts {
     pub sent: u32,
     /// Number and time of the previous reply, if there was one.
     pub(crate) last_reply: Option<(u32, u64)>,
+    /// Traffic class of the request, where the system reports it.
+    pub(crate) traffic_class: Option<u8>,
+}
+
+/// Fills the class of service: the DSCP and ECN of the request as they arrived. The reply leaves with the class of this host, which is
+/// stated if the sender wants another one.
+fn write_class(value: &mut [u8], class: u8) {
+    const REVERSE_PATH_DIFFERS: u16 = 1;
+    let wanted = u16::from(value[0] >> 2);
+    let (dscp, ecn) = (u16::from(class >> 2), u16::from(class & 3));
+    let differs = if wanted == 0 { 0 } else { REVERSE_PATH_DIFFERS };
+    value[..2].copy_from_slice(&(wanted << 10 | dscp << 4 | ecn << 2 | differs).to_be_bytes());
 }
 
 /// Turns the extensions of a request in `bytes` into those of its reply; the length stays the same. Without counts it does
@@ -47,40 +60,8 @@ pub fn write_reply(bytes: &mut [u8], counts: Option<&SessionCounts>, key: Option
         return;
     }
     for_each_tlv(bytes, |flags, kind, value| {
-        let known = match (kind, value.len()) {
-            (PADDING_TYPE, _) => true,
-            (TIMESTAMP_INFORMATION_TYPE, 4) => {
-                value.copy_from_slice(&[
-                    SYNC_SOURCE_FREE_RUNNING,
-                    TIMESTAMP_METHOD_SOFTWARE,
-                    SYNC_SOURCE_FREE_RUNNING,
-                    TIMESTAMP_METHOD_SOFTWARE,
-                ]);
-                true
-            }
-            (DIRECT_MEASUREMENT_TYPE, 12) => {
-                if let Some(counts) = counts {
-                    value[4..8].copy_from_slice(&counts.received.to_be_bytes());
-                    value[8..].copy_from_slice(&counts.sent.to_be_bytes());
-                }
-                counts.is_some()
-            }
-            (FOLLOW_UP_TYPE, 16) => {
-                if let Some((sequence, sent)) = counts.and_then(|counts| counts.last_reply) {
-                    value[..4].copy_from_slice(&sequence.to_be_bytes());
-                    value[4..12].copy_from_slice(&sent.to_be_bytes());
-                    value[12] = TIMESTAMP_METHOD_SOFTWARE;
-                }
-                counts.is_some()
-            }
-            (HMAC_TYPE, HMAC_VALUE_BYTES) => key.is_some(),
-            (TIMESTAMP_INFORMATION_TYPE | DIRECT_MEASUREMENT_TYPE | FOLLOW_UP_TYPE | HMAC_TYPE, _) => {
-                *flags |= MALFORMED_FLAG;
-                true
-            }
-            _ => false,
-        };
-        *flags = if known { *flags & !UNRECOGNISED_FLAG } else { *flags | UNRECOGNISED_FLAG };
+        let answer = fill_value(kind, value, counts, key.is_some());
+        *flags = *flags & !UNRECOGNISED_FLAG | answer;
     });
     if let Some(signature) = find_signature(bytes)
         && let Some(key) = key
@@ -88,6 +69,57 @@ pub fn write_reply(bytes: &mut [u8], counts: Option<&SessionCounts>, key: Option
         let signed = key.sign(&bytes[..signature]);
         bytes[signature + TLV_HEADER_BYTES..][..HMAC_VALUE_BYTES].copy_from_slice(&signed);
     }
+}
+
+/// Fills the value of an extension; returns the flags of a reply to it.
+fn fill_value(kind: u8, value: &mut [u8], counts: Option<&SessionCounts>, has_key: bool) -> u8 {
+    let is_known = match (kind, value.len()) {
+        (PADDING_TYPE, _) => true,
+        (TIMESTAMP_INFORMATION_TYPE, 4) => {
+            value.copy_from_slice(&[
+                SYNC_SOURCE_FREE_RUNNING,
+                TIMESTAMP_METHOD_SOFTWARE,
+                SYNC_SOURCE_FREE_RUNNING,
+                TIMESTAMP_METHOD_SOFTWARE,
+            ]);
+            true
+        }
+        (CLASS_OF_SERVICE_TYPE, 4) => {
+            let class = counts.and_then(|counts| counts.traffic_class);
+            if let Some(class) = class {
+                write_class(value, class);
+            }
+            class.is_some()
+        }
+        (DIRECT_MEASUREMENT_TYPE, 12) => {
+            if let Some(counts) = counts {
+                value[4..8].copy_from_slice(&counts.received.to_be_bytes());
+                value[8..].copy_from_slice(&counts.sent.to_be_bytes());
+            }
+            counts.is_some()
+        }
+        (FOLLOW_UP_TYPE, 16) => {
+            if let Some((sequence, sent)) = counts.and_then(|counts| counts.last_reply) {
+                value[..4].copy_from_slice(&sequence.to_be_bytes());
+                value[4..12].copy_from_slice(&sent.to_be_bytes());
+                value[12] = TIMESTAMP_METHOD_SOFTWARE;
+            }
+            counts.is_some()
+        }
+        (HMAC_TYPE, HMAC_VALUE_BYTES) => has_key,
+        (
+            TIMESTAMP_INFORMATION_TYPE
+            | CLASS_OF_SERVICE_TYPE
+            | DIRECT_MEASUREMENT_TYPE
+            | FOLLOW_UP_TYPE
+            | HMAC_TYPE,
+            _,
+        ) => {
+            return MALFORMED_FLAG;
+        }
+        _ => false,
+    };
+    if is_known { 0 } else { UNRECOGNISED_FLAG }
 }
 
 /// Calls `show` with flags, type and value of each extension. An extension that exceeds the packet is marked as
@@ -151,8 +183,12 @@ fn write_tlv_header(extension: &mut [u8], kind: u8) {
 mod tests {
     use super::*;
 
-    const COUNTS: SessionCounts =
-        SessionCounts { received: 7, sent: 6, last_reply: Some((5, 0xeeab_5176_c000_0000)) };
+    const COUNTS: SessionCounts = SessionCounts {
+        received: 7,
+        sent: 6,
+        last_reply: Some((5, 0xeeab_5176_c000_0000)),
+        traffic_class: Some(0xb9),
+    };
 
     fn reply_to(bytes: &[u8], key: Option<&HmacKey>) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
@@ -164,6 +200,9 @@ mod tests {
     fn known_extensions_get_replies() {
         assert_eq!(reply_to(&[0x80, 1, 0, 2, 9, 9], None), [0, 1, 0, 2, 9, 9]);
         assert_eq!(reply_to(&[0x80, 3, 0, 4, 0, 0, 0, 0], None), [0, 3, 0, 4, 5, 2, 5, 2]);
+        // DSCP 46 and ECT(1) arrived; the sender wants DSCP 0, then 10, which this host does not send.
+        assert_eq!(reply_to(&[0x80, 4, 0, 4, 0, 0, 0, 0], None), [0, 4, 0, 4, 0x02, 0xe4, 0, 0]);
+        assert_eq!(reply_to(&[0x80, 4, 0, 4, 0x28, 0, 0, 0], None), [0, 4, 0, 4, 0x2a, 0xe5, 0, 0]);
         let counted = reply_to(&[&[0x80, 5, 0, 12, 0, 0, 0, 8][..], &[0; 8]].concat(), None);
         assert_eq!(counted, [0, 5, 0, 12, 0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 6]);
         let followed = reply_to(&[&[0x80, 7, 0, 16][..], &[0; 16]].concat(), None);

@@ -30,9 +30,9 @@ impl CapacityMeter {
         self.start = Some((at_ns, datagrams, bytes));
     }
 
-    /// The highest rate of a second; `None` before the first one is complete.
-    pub(crate) fn capacity_bps(&self) -> Option<f64> {
-        self.highest_bps
+    /// The highest rate of a second; none before the first one is complete.
+    pub(crate) fn into_rates(self) -> Vec<f64> {
+        self.highest_bps.into_iter().collect()
     }
 }
 
@@ -46,10 +46,10 @@ mod tests {
         let second = 1_000_000_000;
         meter.push(5, 0, 0);
         meter.push(5 + second / 2, 10, 12_220);
-        assert_eq!(meter.capacity_bps(), None);
+        assert_eq!(meter.highest_bps, None);
         meter.push(5 + second, 1000, 1_222_000);
-        assert_eq!(meter.capacity_bps(), Some(10e6));
+        assert_eq!(meter.highest_bps, Some(10e6));
         meter.push(5 + 2 * second, 1500, 1_833_000);
-        assert_eq!(meter.capacity_bps(), Some(10e6));
+        assert_eq!(meter.into_rates(), [10e6]);
     }
 }

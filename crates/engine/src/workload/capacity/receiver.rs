@@ -137,7 +137,7 @@ impl RecordingParty for CapacityReceiver {
     }
 
     fn into_recorder(mut self: Box<Self>) -> Recorder {
-        self.recorder.capacity_bps = self.meter.capacity_bps();
+        self.recorder.capacity_rates = self.meter.into_rates();
         self.recorder
     }
 }

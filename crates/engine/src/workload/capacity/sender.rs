@@ -143,7 +143,7 @@ impl CapacitySender {
         self.shortest_rtt = self.shortest_rtt.min(round_trip);
         let late = round_trip - self.shortest_rtt;
         let row = self.search.row();
-        self.search.end_interval(passed.saturating_sub(arrived), late);
+        self.search.end_interval(passed.saturating_sub(arrived), Some(late));
         if self.search.row() != row {
             // The next datagram is due after the new interval at the latest.
             let soon = now + self.interval();
@@ -227,7 +227,7 @@ impl RecordingParty for CapacitySender {
     }
 
     fn into_recorder(mut self: Box<Self>) -> Recorder {
-        self.recorder.capacity_bps = self.meter.capacity_bps();
+        self.recorder.capacity_rates = self.meter.into_rates();
         self.recorder
     }
 }
