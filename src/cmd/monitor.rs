@@ -482,10 +482,11 @@ fn describe_explanation(name: &str, explanation: &AlarmExplanation) -> String {
         format!("{} ({}{cost})", cause.name, cause.verdict.label())
     };
     let causes: Vec<String> = explanation.causes.iter().map(cause).collect();
+    let comparison = explanation.comparison.as_ref().map_or_else(String::new, |text| format!("; {text}"));
     match &explanation.failure {
         Some(failure) => format!("{name}: not explained: {failure}"),
-        None if causes.is_empty() => format!("{name}: explain finds no cause"),
-        None => format!("{name}: causes: {}", causes.join("; ")),
+        None if causes.is_empty() => format!("{name}: explain finds no cause{comparison}"),
+        None => format!("{name}: causes: {}{comparison}", causes.join("; ")),
     }
 }
 

@@ -39,6 +39,7 @@ mod ledger;
 mod level;
 mod live;
 mod live_probes;
+mod message;
 mod metrics;
 mod notice;
 mod notifier;
