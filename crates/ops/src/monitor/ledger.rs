@@ -3,6 +3,7 @@
 //! The ledger is given slices and tests, in any order of links; it has no thread and no clock.
 
 mod changes;
+mod replay;
 mod resume;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,6 +30,7 @@ use linkgauge_model::units::format_duration;
 use linkgauge_model::warnings::host_warnings;
 use linkgauge_store::{Incident, SeriesNumber, Store, StoreError, TIERS};
 
+pub use replay::{Replay, ReplayedAlarm};
 
 /// A link is down after this many lost probes in a row.
 const DOWN_AFTER_LOST: u32 = 3;
