@@ -27,13 +27,15 @@ use linkgauge::system::may_run;
 use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format_period, format_plural};
 
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
+use super::history::PointInTime;
 use super::input::read_text;
 use super::measure::read_token;
 use super::output::{print_message, print_text};
 use super::signals::{interrupt_flag, protected_interrupt_flag, reload_flag};
 use super::status::Status;
-use super::store::SaveFlags;
+use super::store::{SaveFlags, StoreFlags};
 
+mod replay;
 #[cfg(feature = "tui")]
 mod screen;
 #[cfg(feature = "tui")]
@@ -91,6 +93,12 @@ pub struct Flags {
     /// With --check: also print what changes from this file, as a reload would
     #[arg(long, help_heading = OUTPUT, value_name = "FILE.toml", requires = "check")]
     against: Option<String>,
+    /// Say when this alarm would have been on in the stored history, how often without an outage near it, and end
+    #[arg(long, help_heading = OUTPUT, value_name = "RULE", conflicts_with_all = ["check", "time"])]
+    replay: Option<Rule>,
+    /// With --replay: the history since then [YYYY-MM-DD, or how long ago]
+    #[arg(long, help_heading = OUTPUT, value_name = "WHEN", default_value = "30d", requires = "replay")]
+    since: PointInTime,
     #[command(flatten)]
     save: SaveFlags,
 }
@@ -116,6 +124,11 @@ pub fn run(flags: Flags) -> Result<Status> {
         );
     }
     let config = read_config(&flags)?;
+    if let Some(rule) = &flags.replay {
+        let store = StoreFlags::of(&flags.save).open()?;
+        replay::print(&config, rule, &store, flags.since.0)?;
+        return Ok(Status::Complete);
+    }
     if flags.has_screen() {
         check_screen()?;
     }
@@ -482,10 +495,11 @@ fn describe_explanation(name: &str, explanation: &AlarmExplanation) -> String {
         format!("{} ({}{cost})", cause.name, cause.verdict.label())
     };
     let causes: Vec<String> = explanation.causes.iter().map(cause).collect();
+    let comparison = explanation.comparison.as_ref().map_or_else(String::new, |text| format!("; {text}"));
     match &explanation.failure {
         Some(failure) => format!("{name}: not explained: {failure}"),
-        None if causes.is_empty() => format!("{name}: explain finds no cause"),
-        None => format!("{name}: causes: {}", causes.join("; ")),
+        None if causes.is_empty() => format!("{name}: explain finds no cause{comparison}"),
+        None => format!("{name}: causes: {}{comparison}", causes.join("; ")),
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
+use linkgauge::sample::Window;
+use linkgauge::store::{Incident, Store};
 use rustix::process::Signal;
 
 use crate::program::{Ended, Running, Serving, run, wait_until};
@@ -98,4 +101,56 @@ fn wrong_requests_for_windows_say_what_to_type() {
         assert!(ended.status == Some(2) && ended.stderr.contains(why), "{arguments:?}: {}", ended.stderr);
     }
     assert_eq!(with_store(&store, &["windows"]).stdout.lines().count(), 1, "its header");
+}
+
+/// Days of a probe a second, with losses of a fifth in an hour of the second one and an outage in the third.
+fn history(path: &Path) {
+    let mut store = Store::open(path).unwrap();
+    let series = store.series("a link", "tcp://192.0.2.1").unwrap();
+    let begin = Timestamp::now().as_second() - 3 * 86_400;
+    let minutes: Vec<(i64, Window)> = (0..3 * 1440)
+        .map(|minute| {
+            let lost = match minute {
+                2000..2060 => 12,
+                4000..4010 => 60,
+                _ => 0,
+            };
+            (begin + 60 * minute, Window::of_probes(&vec![1_000_000; 60 - lost], lost as u64))
+        })
+        .collect();
+    store.add_windows(minutes.iter().map(|(second, window)| (series, *second, window))).unwrap();
+    for (kind, minute) in [("down", 4000), ("up", 4010)] {
+        let at = Timestamp::from_second(begin + 60 * minute).unwrap();
+        store.add_incident(series, &Incident { at, kind: kind.to_owned(), text: String::new() }).unwrap();
+    }
+}
+
+#[test]
+fn a_rule_is_replayed_on_the_history() {
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("runs.sqlite");
+    history(&store);
+    let file = place.path().join("links.toml");
+    let text = "[defaults]\nurl = \"tcp://192.0.2.1\"\nrate = \"1/s\"\n[[watch]]\nname = \"a link\"\n[[watch]]\nname = \"new\"";
+    std::fs::write(&file, text).unwrap();
+    let file = file.display().to_string();
+    let replay =
+        |rule: &str, since: &str| with_store(&store, &["monitor", &file, "--replay", rule, "--since", since]);
+    let ended = replay("loss > 5 %", "30d");
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let lines = rows(&ended);
+    assert_eq!(lines[0], "a link: 2 alarms in 12.0 h of probes, 1 without an outage near it");
+    assert!(
+        lines[1].ends_with("h: no outage near it") && lines[2].ends_with("min: near an outage"),
+        "{lines:?}"
+    );
+    assert_eq!(lines[3..], ["new: no history", "all links: 2 alarms, 1 without an outage near it"]);
+    assert_eq!(rows(&replay("loss > 5 %", "1d")).len(), 4, "the losses were before");
+    for (rule, since, why) in [
+        ("loss > 5 %", "0s", "the store has no probes of these links since"),
+        ("loss", "30d", "it has no '>' with a share"),
+    ] {
+        let ended = replay(rule, since);
+        assert!(ended.status == Some(2) && ended.stderr.contains(why), "{}", ended.stderr);
+    }
 }

@@ -39,6 +39,7 @@ mod ledger;
 mod level;
 mod live;
 mod live_probes;
+mod message;
 mod metrics;
 mod notice;
 mod notifier;
@@ -64,7 +65,9 @@ pub use config::{Config, ConfigError, FileError, TargetFiles, Watch, WatchSchedu
 pub use families::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot};
 pub use health::{LinkHealth, Severity};
 pub use http::SiteServer;
-pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
+pub use ledger::{
+    Ledger, MonitorEvent, MonitorObserver, Replay, ReplayedAlarm, WatchState, describe_clock_change, tag,
+};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
 pub use live::{LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
 pub use metrics::MetricsFormat;

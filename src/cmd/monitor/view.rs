@@ -1,6 +1,5 @@
 //! What the terminal view shows, and what its keys do. It has no terminal: the tests draw into memory.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -20,6 +19,12 @@ const EVENT_LINES: u16 = 4;
 
 /// Spans that are in memory; the page shows longer ones.
 const SPAN_COUNT: usize = 2;
+
+/// Width of a time, as that of "down since".
+const FIGURE_WIDTH: usize = 10;
+
+/// Width of losses, or of a rate, as "941.2 Mbit/s".
+const LAST_WIDTH: usize = 12;
 
 /// The order of the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +131,7 @@ impl View {
             move |a: &usize, b: &usize| value(&links[*b]).total_cmp(&value(&links[*a]))
         };
         match self.order {
-            SortOrder::Trouble => order.sort_by_key(|index| (links[*index].state, links[*index].lost == 0)),
+            SortOrder::Trouble => order.sort_by_key(|index| links[*index].trouble()),
             SortOrder::Name => order.sort_by_key(|index| links[*index].name.as_str()),
             SortOrder::P50 => order.sort_by(descending(|link| link.p50_ns.unwrap_or(-1.0))),
             SortOrder::P99 => order.sort_by(descending(|link| link.p99_ns.unwrap_or(-1.0))),
@@ -199,7 +204,9 @@ pub fn draw(frame: &mut Frame, view: &mut View) {
 fn headline(view: &View) -> String {
     let Overview { links, host, at, .. } = &*view.overview;
     let needs = |link: &&LinkView| matches!(link.state, LinkHealth::Alarm | LinkHealth::Down);
-    let bad: BTreeSet<&str> = links.iter().filter(needs).map(|link| link.name.as_str()).collect();
+    let mut bad: Vec<&LinkView> = links.iter().filter(needs).collect();
+    bad.sort_by_key(|link| link.trouble());
+    let worst = Vec::from_iter(bad.iter().map(|link| link.name.as_str()));
     let measured = links.iter().filter(|link| link.state != LinkHealth::Unknown).count();
     let answer = match (bad.len(), measured) {
         (_, 0) => "No link was measured yet".to_owned(),
@@ -207,7 +214,7 @@ fn headline(view: &View) -> String {
         (0, measured) => format!("{measured} of {} links reply", links.len()),
         (count, _) => {
             let need = if count == 1 { "needs" } else { "need" };
-            format!("{count} of {} {need} attention: {}", links.len(), Vec::from_iter(bad).join(", "))
+            format!("{count} of {} {need} attention: {}", links.len(), worst.join(", "))
         }
     };
     let paused = if view.is_paused { "PAUSED  " } else { "" };
@@ -215,7 +222,7 @@ fn headline(view: &View) -> String {
 }
 
 fn draw_table(frame: &mut Frame, view: &mut View, links: &[usize], area: Rect) {
-    let spark_width = usize::from(area.width.saturating_sub(64)).clamp(10, 60);
+    let spark_width = usize::from(area.width.saturating_sub(66)).clamp(10, 60);
     let is_sorted_by = |order: SortOrder, title: &str| {
         let style = Style::new().add_modifier(Modifier::DIM);
         let style = if view.order == order { style.add_modifier(Modifier::UNDERLINED) } else { style };
@@ -224,18 +231,18 @@ fn draw_table(frame: &mut Frame, view: &mut View, links: &[usize], area: Rect) {
     let header = Row::new([
         is_sorted_by(SortOrder::Trouble, "state"),
         is_sorted_by(SortOrder::Name, "link"),
-        is_sorted_by(SortOrder::P50, "      p50"),
-        is_sorted_by(SortOrder::P99, "      p99"),
-        is_sorted_by(SortOrder::Loss, "    loss"),
+        is_sorted_by(SortOrder::P50, "       p50"),
+        is_sorted_by(SortOrder::P99, "       p99"),
+        is_sorted_by(SortOrder::Loss, &format!("{:>LAST_WIDTH$}", "loss or rate")),
         Cell::new("last hour").style(Style::new().add_modifier(Modifier::DIM)),
     ]);
     let rows = links.iter().map(|index| table_row(view, &view.overview.links[*index], spark_width));
     let widths = [
         Constraint::Length(5),
         Constraint::Min(14),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(11),
+        Constraint::Length(FIGURE_WIDTH as u16),
+        Constraint::Length(FIGURE_WIDTH as u16),
+        Constraint::Length(LAST_WIDTH as u16),
         Constraint::Length(spark_width as u16),
     ];
     let highlight = Style::new().add_modifier(Modifier::REVERSED);
@@ -250,13 +257,19 @@ fn table_row<'a>(view: &View, link: &LinkView, spark_width: usize) -> Row<'a> {
         (None, Some(loss)) => format!("{:.1} %", 100.0 * loss),
         (None, None) => "–".to_owned(),
     };
+    // What a dead link measured last says less than when it died.
+    let (first, second) = match link.down_since {
+        Some(since) => ("down since".to_owned(), view.clock(since)),
+        None => (latency(link.p50_ns), latency(link.p99_ns)),
+    };
+    let values = if link.is_tested { &link.spark_bps } else { &link.spark_ns };
     Row::new([
         Cell::new(view.text(link.state.word())).style(style_of(link.state)),
         Cell::new(view.text(&link.name)),
-        Cell::new(right(latency(link.p50_ns), 9)),
-        Cell::new(right(latency(link.p99_ns), 9)),
-        Cell::new(right(last, 8)),
-        Cell::new(view.text(&spark(&link.spark_ns, spark_width))),
+        Cell::new(right(first, FIGURE_WIDTH)),
+        Cell::new(right(second, FIGURE_WIDTH)),
+        Cell::new(right(last, LAST_WIDTH)),
+        Cell::new(view.text(&spark(values, spark_width))),
     ])
 }
 
@@ -272,7 +285,7 @@ fn draw_link(frame: &mut Frame, view: &View, index: usize, area: Rect) {
     let link = &view.overview.links[index];
     let span = &SPANS[view.span];
     let columns = view.live.columns(index, span).unwrap_or_default();
-    let figures = format!(
+    let mut figures = format!(
         "p50 {}   p99 {}   max {}   loss {} of {}",
         latency(link.p50_ns),
         latency(link.p99_ns),
@@ -280,11 +293,15 @@ fn draw_link(frame: &mut Frame, view: &View, index: usize, area: Rect) {
         link.lost,
         link.due
     );
+    if let Some(rate) = link.bits_per_second {
+        figures = format!("rate of the last test {}", format_bit_rate(rate));
+    }
     let about = format!("{}, {}, {}", link.endpoint, link.protocol, link.workload);
+    let since = link.down_since.map(|since| format!("  down since {}", view.clock(since)));
     let mut lines = vec![
         Line::from(vec![
             Span::styled(view.text(link.state.word()), style_of(link.state)),
-            Span::raw(format!("  {}", view.text(&link.name))),
+            Span::raw(format!("  {}{}", view.text(&link.name), since.unwrap_or_default())),
         ]),
         Line::raw(view.text(&about)),
         Line::raw(view.text(&figures)),
@@ -293,20 +310,35 @@ fn draw_link(frame: &mut Frame, view: &View, index: usize, area: Rect) {
     lines.extend(reasons.map(|reason| Line::styled(view.text(&reason), style_of(LinkHealth::Alarm))));
     lines.push(Line::raw(""));
     let height = usize::from(area.height).saturating_sub(lines.len());
+    if link.is_tested {
+        lines.extend(
+            test_lines(&link.spark_bps, area.width).into_iter().map(|line| Line::raw(view.text(&line))),
+        );
+        return frame.render_widget(Paragraph::new(Text::from(lines)), area);
+    }
     let map = heat_map(&columns, span.column, (usize::from(area.width), height));
     lines.extend(map.into_iter().map(|line| Line::raw(view.text(&shades(&line, view.is_unicode)))));
     if let (Some(first), Some(last)) = (columns.first(), columns.last()) {
         let times = format!("{} to {}", view.clock(first.start), view.clock(last.start + last.seconds));
-        let each = format!(
-            "a column is {} s; darker: more of its probes; x: lost; blank: not measured",
-            span.column
-        );
+        let each = format!("{} s a column; x: lost; blank: not measured", span.column);
         lines.push(Line::styled(
             view.text(&format!("{times}, {each}")),
             Style::new().add_modifier(Modifier::DIM),
         ));
     }
     frame.render_widget(Paragraph::new(Text::from(lines)), area);
+}
+
+/// The rates of the last tests.
+fn test_lines(rates: &[Option<f64>], width: u16) -> Vec<String> {
+    let known = || rates.iter().flatten().copied();
+    let Some(low) = known().min_by(f64::total_cmp) else {
+        return vec!["No rate was measured yet.".to_owned()];
+    };
+    let high = known().fold(low, f64::max);
+    let range =
+        format!("{} to {} in the last {} tests", format_bit_rate(low), format_bit_rate(high), rates.len());
+    vec![spark(rates, usize::from(width)), range]
 }
 
 /// Width of the labels of a heat map.
@@ -316,7 +348,13 @@ const LABEL_WIDTH: usize = 10;
 fn heat_map(columns: &[Column], length: i64, (width, height): (usize, usize)) -> Vec<String> {
     let cells = || columns.iter().flat_map(|column| column.cells.iter().map(|(cell, _)| *cell));
     let (Some(low), Some(high)) = (cells().min(), cells().max()) else {
-        return vec!["Nothing was measured in this time.".to_owned()];
+        let [lost, due] = columns.iter().fold([0, 0], |[lost, due], c| [lost + c.lost, due + c.due]);
+        let text = if due > 0 {
+            format!("No reply in this time: {lost} of {due} probes were lost.")
+        } else {
+            "Nothing was measured in this time.".to_owned()
+        };
+        return vec![text];
     };
     // Two lines stay for losses and times.
     let rows = height.saturating_sub(2).clamp(1, 16);

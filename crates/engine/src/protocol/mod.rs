@@ -64,6 +64,7 @@ pub use load_log::{LoadLog, MAX_LOGGED_LOADS};
 pub use memory_budget::MemoryBudget;
 pub(crate) use memory_budget::{MemoryCharge, MemoryRefusal};
 pub use registry::Registry;
+pub use unknown_server::without_protocols;
 
 /// Entry of the list of protocols.
 pub struct Protocol {

@@ -19,6 +19,8 @@ const MAX_SHOWN_BYTES: usize = 16;
 /// Protocols that the reply, or its absence, has ruled out, and the one without a server.
 const RULED_OUT: [&str; 3] = ["linkgauge", "echo", "none"];
 
+const CHOOSE: &str = "Choose its protocol with --protocol";
+
 /// Protocols whose default port is that of the endpoint.
 pub(super) fn protocols_of_port(registry: &Registry, endpoint: &Endpoint) -> Vec<&'static str> {
     let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
@@ -37,12 +39,17 @@ pub(super) fn advice(registry: &Registry, endpoint: &Endpoint) -> String {
                 .map(|protocol| protocol.name)
                 .filter(|name| !RULED_OUT.contains(name))
                 .collect();
-            format!("Choose its protocol with --protocol ({})", names.join(", "))
+            format!("{CHOOSE} ({})", names.join(", "))
         }
         names => {
             format!("Port {port} is that of {}: try --protocol {}", listed(names, "and"), listed(names, "or"))
         }
     }
+}
+
+/// A reason without the list of all protocols, for a link that has worked.
+pub fn without_protocols(reason: &str) -> &str {
+    reason.split_once(CHOOSE).map_or(reason, |(reason, _)| reason.trim_end_matches(['.', ' ']))
 }
 
 /// Advice on the protocol to choose, without a list of all protocols: the server may not be there at all.

@@ -1,6 +1,7 @@
 //! Actions of a monitor at an alarm: start a command, or post to a webhook. Each has the message as its input and ends in
 //! bounded time.
 
+use super::message::MessageFormat;
 use linkgauge_system as system;
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
@@ -55,6 +56,8 @@ const MAX_HEAD_BYTES: usize = 16_384;
 pub struct Action {
     /// Target of the action.
     pub target: ActionTarget,
+    /// Form of its messages.
+    pub format: MessageFormat,
     /// Time limit: a command that takes longer is killed; each attempt of a webhook ends by then.
     pub timeout: Duration,
 }
@@ -269,7 +272,8 @@ mod tests {
     fn shell(script: &str, timeout: Duration) -> Result<(), String> {
         let words = ["sh", "-c", script].map(str::to_owned).to_vec();
         let message = vec![b'x'; 300_000];
-        let action = Action { target: ActionTarget::Command(words), timeout };
+        let action =
+            Action { target: ActionTarget::Command(words), format: MessageFormat::Linkgauge, timeout };
         action.perform(&message, &AtomicBool::new(false)).map_err(|error| error.to_string())
     }
 
@@ -286,7 +290,11 @@ mod tests {
     fn a_failed_command_is_quoted() {
         let failed = shell("echo no mail >&2; exit 3", LONG).unwrap_err();
         assert_eq!(failed, "sh: it failed: exit status: 3: no mail");
-        let action = Action { target: ActionTarget::Command(vec!["/no/program".to_owned()]), timeout: LONG };
+        let action = Action {
+            target: ActionTarget::Command(vec!["/no/program".to_owned()]),
+            format: MessageFormat::Linkgauge,
+            timeout: LONG,
+        };
         let error = action.perform(b"", &AtomicBool::new(false)).unwrap_err().to_string();
         assert!(error.starts_with("/no/program: it cannot be run: "), "{error}");
     }
@@ -323,7 +331,8 @@ mod tests {
     }
 
     fn post_to(url: String, stop: bool) -> Result<(), String> {
-        let action = Action { target: ActionTarget::Webhook(url), timeout: LONG };
+        let action =
+            Action { target: ActionTarget::Webhook(url), format: MessageFormat::Linkgauge, timeout: LONG };
         action.perform(b"{\"a\":1}", &AtomicBool::new(stop)).map_err(|error| error.to_string())
     }
 

@@ -232,6 +232,11 @@ impl Alert {
         self.is_raised
     }
 
+    /// Whether good probes change nothing.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.is_raised && self.sum.is_clear()
+    }
+
     /// Counts a probe: the time of its reply in ns, or `None` without one.
     pub fn record(&mut self, reply_ns: Option<u64>) -> Option<Transition> {
         let limit_ns = self.limit_ns?;

@@ -63,6 +63,16 @@ impl Condition {
         self.since.is_some()
     }
 
+    /// Begin of the condition, while it is on.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+
+    /// Whether it is off and was on within this time.
+    pub fn ended_within(&self, time: SignedDuration, now: Timestamp) -> bool {
+        !self.is_on() && self.changed > Timestamp::UNIX_EPOCH && !has_passed(self.changed, time, now)
+    }
+
     /// The rule, while it is on.
     pub fn rule(&self) -> Option<&str> {
         self.since.and(self.details.rule.as_deref())

@@ -105,6 +105,8 @@ pub struct Watch {
     pub(crate) bytes_per_day: Option<u64>,
     /// Time for an explanation of the link when an alarm begins; `None`: it is not explained.
     pub explain: Option<Duration>,
+    /// Name of the watch of a gateway: while that is down, the actions learn nothing about this link.
+    pub(crate) behind: Option<String>,
 }
 
 /// Schedule of the measurements of a link.
@@ -169,6 +171,8 @@ struct WatchEntry {
     every: Option<Span>,
     alert: Option<OneOrMany<String>>,
     quiet: Option<OneOrMany<String>>,
+    /// The watch of a gateway.
+    behind: Option<String>,
     #[serde(rename = "bytes-per-day", alias = "bytes_per_day")]
     bytes_per_day: Option<Bytes>,
     explain: Option<Span>,
@@ -313,9 +317,34 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
             quiet: quiet.clone(),
             bytes_per_day: entry.bytes_per_day.map(|bytes| bytes.0),
             explain: entry.explain.map(|budget| budget.0),
+            behind: entry.behind.clone(),
         }
     };
     Ok(cases.into_iter().map(watch).collect())
+}
+
+/// Place of the gateway of a watch.
+pub(super) fn gateway_of(watches: &[Watch], watch: usize) -> Option<usize> {
+    let name = watches[watch].behind.as_ref()?;
+    watches.iter().position(|other| other.name == *name)
+}
+
+/// Checks that each gateway is watched, and is not behind what is behind it. Without `has_all`, files may name more links later.
+fn check_gateways(watches: &[Watch], has_all: bool) -> Result<(), ConfigError> {
+    for (place, watch) in watches.iter().enumerate() {
+        let unfit = |why: String| Err(ConfigError::Unfit { name: watch.name.clone(), why });
+        let is_watched = gateway_of(watches, place).is_some() || watch.behind.is_none();
+        if has_all && !is_watched {
+            let name = watch.behind.as_deref().unwrap_or_default();
+            return unfit(format!("no watch is named '{name}': write the name of its gateway in 'behind'"));
+        }
+        let mut gateways =
+            std::iter::successors(gateway_of(watches, place), |gateway| gateway_of(watches, *gateway));
+        if gateways.nth(watches.len()).is_some() {
+            return unfit("its gateway is behind itself: remove one 'behind'".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Finds what cannot work before anything is opened.

@@ -3,6 +3,7 @@
 //! The ledger is given slices and tests, in any order of links; it has no thread and no clock.
 
 mod changes;
+mod replay;
 mod resume;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +17,7 @@ use super::alert::{Alert, Transition};
 use super::black_box::{BlackBox, DocumentCompressor};
 use super::calendar::ClockChange;
 use super::condition::Condition;
-use super::config::{Config, Watch, WatchSchedule};
+use super::config::{Config, Watch, WatchSchedule, gateway_of};
 use super::health::LinkHealth;
 use super::level::{LevelShift, LevelWatch};
 use super::live_probes::ProbeResult;
@@ -28,6 +29,8 @@ use linkgauge_model::sample::Window;
 use linkgauge_model::units::format_duration;
 use linkgauge_model::warnings::host_warnings;
 use linkgauge_store::{Incident, SeriesNumber, Store, StoreError, TIERS};
+
+pub use replay::{Replay, ReplayedAlarm};
 
 /// A link is down after this many lost probes in a row.
 const DOWN_AFTER_LOST: u32 = 3;
@@ -161,6 +164,10 @@ pub struct WatchState {
     pub recent: VecDeque<(i64, Window)>,
     /// Probes since the start that this host could not send in time.
     pub missed_sends: u64,
+    /// Whether it is tested at intervals, in the place of continuous probes.
+    pub(crate) is_tested: bool,
+    /// The rates of the last tests, oldest first, in bit/s; `None`: the test failed.
+    pub(crate) rates: VecDeque<Option<f64>>,
     /// The last result of a test.
     pub(crate) last_test: Option<Box<CaseResult>>,
     /// Reason why the link is down, if it could not be opened.
@@ -181,6 +188,12 @@ pub struct WatchState {
     known_probes: usize,
     black_box: BlackBox,
 }
+
+/// Rates of tests that are kept for the small chart of a link.
+const MAX_RATES: usize = 60;
+
+/// All probes show what is normal when they are this many times those of the last two minutes.
+const MIN_NORMAL: u64 = 5;
 
 /// Slices of two minutes: the last minute, and that before it, which may still be drawn.
 const RECENT_SLICES: usize = 12;
@@ -203,6 +216,8 @@ impl WatchState {
             total: Window::default(),
             recent: VecDeque::new(),
             missed_sends: 0,
+            is_tested: matches!(watch.schedule, WatchSchedule::Every(_)),
+            rates: VecDeque::new(),
             last_test: None,
             failure: None,
             alerts,
@@ -236,6 +251,12 @@ impl WatchState {
         let recent = self.recent.iter().filter(|(second, _)| *second > from);
         recent.for_each(|(_, window)| merged.merge(window));
         merged
+    }
+
+    /// All probes since the start, once those of the last two minutes are few of them.
+    pub(super) fn normal(&self) -> Option<&Window> {
+        let recent: u64 = self.recent.iter().map(|(_, window)| window.counts.due).sum();
+        (self.total.counts.due >= MIN_NORMAL * recent && recent > 0).then_some(&self.total)
     }
 
     fn remember(&mut self, second: i64, window: &Window, run: &Run) {
@@ -278,6 +299,8 @@ pub struct Ledger<'a> {
     states: Vec<WatchState>,
     store: Option<Store>,
     series: Vec<SeriesNumber>,
+    /// The link of the gateway of each link that is behind one.
+    gateways: Vec<Option<usize>>,
     pending: BTreeMap<(i64, usize), Window>,
     max_store_bytes: Option<u64>,
     /// The hour in which old windows were removed last.
@@ -335,6 +358,7 @@ impl<'a> Ledger<'a> {
             states,
             store,
             series,
+            gateways: (0..config.watches.len()).map(|watch| gateway_of(&config.watches, watch)).collect(),
             pending,
             max_store_bytes,
             removed_in,
@@ -511,6 +535,10 @@ impl<'a> Ledger<'a> {
         let has_changed = !run.interrupted && state.set_state(failure.is_none());
         state.failure = failure.clone();
         state.last_test = case.filter(|case| case.figures.has_measurements()).cloned().map(Box::new);
+        if state.rates.len() == MAX_RATES {
+            state.rates.pop_front();
+        }
+        state.rates.push_back(state.last_test.as_ref().and_then(|test| test.figures.delivery.throughput_bps));
         let name = state.name.clone();
         let saved = self.store.as_mut().map(|store| {
             store

@@ -40,6 +40,11 @@ pub struct LinkView {
     /// Reason why the link is down, if it could not be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// Begin of the outage, in seconds since 1970, while it is down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down_since: Option<i64>,
+    /// Whether it is tested at intervals, in the place of continuous probes.
+    pub is_tested: bool,
     /// The rules of the alarms that are on.
     pub alarms: Vec<String>,
     /// Probes that were due.
@@ -60,6 +65,17 @@ pub struct LinkView {
     pub bits_per_second: Option<f64>,
     /// The median of each minute of the last hour; `null`: nothing was measured, or it is a lost probe.
     pub spark_ns: Vec<Option<f64>>,
+    /// The rate of each of the last tests, in bit/s; `null`: the test failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spark_bps: Vec<Option<f64>>,
+}
+
+impl LinkView {
+    /// Order by trouble: the state, then the share of lost probes, worst first.
+    pub fn trouble(&self) -> (LinkHealth, std::cmp::Reverse<u64>) {
+        // In millionths, so that it has an order.
+        (self.state, std::cmp::Reverse((self.lost * 1_000_000).checked_div(self.due).unwrap_or(0)))
+    }
 }
 
 /// An event of the log.
@@ -144,8 +160,10 @@ impl Live {
 
     pub(crate) fn push(&self, event: LiveEvent) {
         let mut inner = self.inner();
-        inner.events.truncate(MAX_EVENTS - 1);
-        inner.events.push_front(event);
+        // What was measured later may be known earlier.
+        let place = inner.events.iter().take_while(|known| known.at > event.at).count();
+        inner.events.insert(place, event);
+        inner.events.truncate(MAX_EVENTS);
     }
 
     /// Takes the states after a slice or a test.
@@ -197,6 +215,8 @@ fn link_view(state: &WatchState, minutes: &VecDeque<Column>) -> LinkView {
         workload: state.workload.clone(),
         state: state.health(),
         failure: state.failure.clone(),
+        down_since: state.outage.since().filter(|_| state.is_up == Some(false)).map(Timestamp::as_second),
+        is_tested: state.is_tested,
         alarms: state
             .alerts
             .iter()
@@ -211,6 +231,7 @@ fn link_view(state: &WatchState, minutes: &VecDeque<Column>) -> LinkView {
         max_ns: tested.map(|times| times.max).or_else(|| minute.quantile_ns(1.0)),
         bits_per_second: test.and_then(|test| test.figures.delivery.throughput_bps),
         spark_ns: spark(minutes),
+        spark_bps: state.rates.iter().copied().skip_while(Option::is_none).collect(),
     }
 }
 
@@ -285,8 +306,11 @@ mod tests {
             let event = MonitorEvent::Up { name: "a".to_owned() };
             live.note(at(second), &event, format!("a: up {second}"));
         }
+        live.note_message(at(140), "late".to_owned());
         let overview = live.update(&[state("a")], at(150));
         assert_eq!((overview.events.len(), overview.events[0].at), (MAX_EVENTS, 149));
         assert_eq!(overview.events[0].link.as_deref(), Some("a"));
+        assert_eq!(overview.events[9].text, "late", "in order of time, not of arrival");
+        assert!(overview.events.is_sorted_by_key(|event| std::cmp::Reverse(event.at)));
     }
 }

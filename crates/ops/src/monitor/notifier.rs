@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::action::Action;
 use super::config::Watch;
-use super::notice::{AlarmExplanation, Notice, NoticeKind, alarm_message};
+use super::notice::{AlarmExplanation, Notice, NoticeKind};
 use linkgauge_analysis::explain::live::{LiveOptions, explain_live};
 use linkgauge_engine::link::Dialer;
 
@@ -60,9 +60,11 @@ impl Notifier<'_> {
             if let Some((watch, explanation)) = self.explain_first(&mut events) {
                 report(NoticeOutcome::Explained(watch, explanation));
             }
-            let message = alarm_message(self.host, &events);
             for action in self.actions {
-                if let Err(error) = action.perform(&message, &self.dialer.cancel) {
+                let messages = action.format.messages(self.host, &events);
+                let performed =
+                    messages.iter().try_for_each(|message| action.perform(message, &self.dialer.cancel));
+                if let Err(error) = performed {
                     report(NoticeOutcome::ActionFailed(error.to_string()));
                 }
             }
@@ -77,12 +79,12 @@ impl Notifier<'_> {
             event.event == NoticeKind::Alarm && replies && self.watches[event.watch].explain.is_some()
         })?;
         let watch = &self.watches[event.watch];
-        let explanation = self.explain(watch, watch.explain?);
+        let explanation = self.explain(watch, watch.explain?, event);
         event.explanation = Some(explanation.clone());
         Some((event.watch, explanation))
     }
 
-    fn explain(&self, watch: &Watch, budget: Duration) -> AlarmExplanation {
+    fn explain(&self, watch: &Watch, budget: Duration, event: &Notice) -> AlarmExplanation {
         let _alone = match self.test.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -100,7 +102,7 @@ impl Notifier<'_> {
             ..LiveOptions::new(watch.endpoint().clone())
         };
         match explain_live(&options, &self.dialer, &|_, _| ()) {
-            Ok(explanation) => AlarmExplanation::from(&explanation),
+            Ok(explanation) => AlarmExplanation::of(&explanation, event),
             Err(error) => AlarmExplanation::failed(error.to_string()),
         }
     }

@@ -183,6 +183,9 @@ struct RunView {
     at: i64,
     title: Option<String>,
     complete: bool,
+    /// Name and value of the headline figure.
+    metric: Option<String>,
+    value: Option<f64>,
 }
 
 #[derive(Serialize, Default)]
@@ -320,11 +323,11 @@ impl Site {
                 None => Vec::new(),
             };
             let filter = Filter { tag: Some(tag(&name)), limit: Some(MAX_LISTED), ..Filter::default() };
-            let runs = store.runs(&filter)?.entries.into_iter().map(|run| RunView {
-                id: run.id,
-                at: run.started.as_second(),
-                title: run.title,
-                complete: run.complete,
+            let runs = store.runs(&filter)?.entries.into_iter().map(|run| {
+                let (metric, value) = run.headline.unzip();
+                let at = run.started.as_second();
+                let (id, title, complete, value) = (run.id, run.title, run.complete, value.flatten());
+                RunView { id, at, title, complete, metric, value }
             });
             let incidents = incidents.into_iter().map(|incident| IncidentView {
                 at: incident.at.as_second(),

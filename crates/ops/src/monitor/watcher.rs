@@ -13,6 +13,7 @@ use super::calendar::{Calendar, ClockChange, ClockSnapshot, SLICE};
 use super::config::{ConfigError, Watch, checked_plan};
 use super::live_probes::{CurrentLogs, LiveProbes};
 use linkgauge_engine::link::{Dialer, KeptLinks};
+use linkgauge_engine::protocol::without_protocols;
 use linkgauge_engine::schedule::{self, CheckedPlan, EndedRun, FlowThreads, RunContext};
 use linkgauge_model::clock::Time;
 use linkgauge_model::plan::{Pacing, StopCondition};
@@ -80,6 +81,8 @@ pub struct Watcher {
     token: Option<String>,
     /// The protocol of the last slice, if it was detected.
     detected: Option<String>,
+    /// Whether a slice had replies, so that its protocol is no question.
+    has_worked: bool,
     kept_links: KeptLinks,
     connection_cache: Arc<linkgauge_engine::protocol::ConnectionCache>,
     failures_in_row: u32,
@@ -97,6 +100,7 @@ impl Watcher {
             dialer,
             token: None,
             detected: None,
+            has_worked: false,
             kept_links: KeptLinks::default(),
             connection_cache: Arc::default(),
             failures_in_row: 0,
@@ -186,13 +190,18 @@ impl Watcher {
         let BegunSlice { began, length, samples, replies } = begun;
         let measured = run.cases.first().filter(|case| case.complete && case.figures.has_measurements());
         self.detected = measured.map(|case| case.protocol.clone());
+        self.has_worked |= self.detected.is_some();
         let failure = run.cases.first().and_then(|case| {
             let first = case.failures.first()?;
             Some((first.kind, first.reason(&case.endpoint)))
         });
         let mut slice = self.slice_of(began, run, samples.take());
         let failure = failure.filter(|(kind, _)| *kind != FailureKind::Interrupted);
-        (slice.failure, slice.replies) = (failure.map(|(_, reason)| reason), replies);
+        slice.replies = replies;
+        slice.failure = failure.map(|(_, reason)| match self.has_worked {
+            true => without_protocols(&reason).to_owned(),
+            false => reason,
+        });
         self.failures_in_row = if slice.failure.is_some() { self.failures_in_row + 1 } else { 0 };
         let pause_until = slice.failure.is_some().then(|| self.dialer.now() + self.pause(began, length));
         MeasuredSlice { slice, pause_until }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT, check_http_url};
 use super::super::calendar::InvalidQuietHours;
+use super::super::message::MessageFormat;
 use super::super::push::{DEFAULT_PUSH_INTERVAL, Push};
 use super::super::silence::Silence;
 use super::Watch;
@@ -22,10 +23,13 @@ pub(super) const REPEATS: RangeInclusive<Duration> =
 
 /// An action of a file.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ActionEntry {
     command: Option<Vec<String>>,
     webhook: Option<String>,
+    format: Option<String>,
+    routing_key: Option<String>,
+    template: Option<String>,
     timeout: Option<Span>,
 }
 
@@ -50,7 +54,12 @@ impl ActionEntry {
         if !ACTION_TIMEOUTS.contains(&timeout) {
             return Err("its timeout is not possible: use 100ms to 1h");
         }
-        Ok(Action { target, timeout })
+        let format = match (self.format, self.template) {
+            (Some(_), Some(_)) => return Err("it has a format and a template: remove one"),
+            (None, Some(template)) if self.routing_key.is_none() => MessageFormat::template(template)?,
+            (name, _) => MessageFormat::named(name.as_deref().unwrap_or("linkgauge"), self.routing_key)?,
+        };
+        Ok(Action { target, format, timeout })
     }
 }
 

@@ -21,8 +21,18 @@ use linkgauge_model::units::{Bytes, Span};
 const NAME_LABEL: &str = "name";
 
 /// The keys of an entry that are not those of a case.
-const ENTRY_KEYS: [&str; 9] =
-    ["name", "every", "alert", "quiet", "bytes-per-day", "bytes_per_day", "explain", "file_sd", "scheme"];
+const ENTRY_KEYS: [&str; 10] = [
+    "name",
+    "behind",
+    "every",
+    "alert",
+    "quiet",
+    "bytes-per-day",
+    "bytes_per_day",
+    "explain",
+    "file_sd",
+    "scheme",
+];
 
 #[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -92,6 +102,8 @@ impl Config {
             true => Config { actions, ..Config::default() },
             false => Config::new(watches, actions)?,
         };
+        super::check_gateways(&config.watches, patterns.is_empty())
+            .map_err(|error| error.at_entry(text, 0))?;
         let push = file.push.map(PushEntry::push).transpose();
         let push = push.map_err(|why| ConfigError::Push { why }.at_entry(text, 0))?;
         let silences = file.silence.into_iter().zip(1..).map(|(entry, number)| {

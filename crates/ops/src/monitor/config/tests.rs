@@ -67,7 +67,7 @@ fn wrong_files_say_what_is_wrong() {
         (&format!("{watch}{watch}"), "line 3: two watches are named 'tcp://192.0.2.1'"),
         (
             &format!("{watch}alerts = []"),
-            "unknown field `alerts`, expected one of `name`, `every`, `alert`, `quiet`",
+            "unknown field `alerts`, expected one of `name`, `behind`, `every`, `alert`, `quiet`",
         ),
         (
             &format!("{watch}name = \"a link\"\nalert = \"loss\""),

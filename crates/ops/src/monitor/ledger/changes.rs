@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::alert::{Alert, Transition};
 use super::super::condition::{Condition, ConditionDetails, ConditionMessage};
-use super::super::notice::{MinuteFigures, Notice, NoticeKind};
+use super::super::notice::{MinuteFigures, Notice, NoticeKind, mean_ns};
 use super::resume::{ALARM, CLEAR, DOWN, MET, MISSED, REASON, UP};
 use super::{Ledger, MonitorEvent, WatchState};
 use linkgauge_model::run::Run;
@@ -15,6 +15,9 @@ use linkgauge_model::units::{format_nanoseconds, format_period};
 
 /// Reason for the outage of a link that could be opened.
 const NO_REPLIES: &str = "the last 3 probes have no reply";
+
+/// Time in which a link behind a gateway is opened again, once that replies.
+const RECOVERY_TIME: SignedDuration = SignedDuration::from_secs(75);
 
 impl WatchState {
     /// Conditions that the actions can learn of.
@@ -32,9 +35,11 @@ impl Ledger<'_> {
         is_silenced: &dyn Fn(usize) -> bool,
     ) -> Vec<Notice> {
         let mut notices = std::mem::take(&mut self.shifts);
-        notices.retain(|notice| !is_silenced(notice.watch));
-        for watch in 0..self.states.len() {
-            let is_silenced = is_silenced(watch);
+        let silenced: Vec<bool> = (0..self.states.len())
+            .map(|watch| is_silenced(watch) || self.is_behind_outage(watch, now))
+            .collect();
+        notices.retain(|notice| !silenced[notice.watch]);
+        for (watch, is_silenced) in silenced.into_iter().enumerate() {
             let mut due = Vec::new();
             for condition in self.states[watch].conditions() {
                 if is_silenced {
@@ -46,6 +51,18 @@ impl Ledger<'_> {
             notices.extend(due.into_iter().map(|message| self.notice_of(watch, message)));
         }
         notices
+    }
+
+    /// Whether one of the gateways of a link does not reply, or did not a short time ago: then the link need not have recovered yet. A
+    /// gateway whose last probe is lost may be down, too.
+    fn is_behind_outage(&self, watch: usize, now: Timestamp) -> bool {
+        let mut gateways = std::iter::successors(self.gateways[watch], |gateway| self.gateways[*gateway]);
+        gateways.any(|gateway| {
+            let state = &self.states[gateway];
+            state.is_up == Some(false)
+                || state.lost_in_row > 0
+                || state.outage.ended_within(RECOVERY_TIME, now)
+        })
     }
 
     fn notice_of(&self, watch: usize, message: ConditionMessage) -> Notice {
@@ -70,6 +87,9 @@ impl Ledger<'_> {
     pub(super) fn notice(&self, watch: usize, at: Timestamp, event: NoticeKind) -> Notice {
         let state = &self.states[watch];
         let health = state.health();
+        let minute = state.last_minutes(1);
+        let normal = state.normal();
+        let means = mean_ns(&minute).zip(normal.and_then(mean_ns));
         Notice {
             watch,
             event,
@@ -82,7 +102,9 @@ impl Ledger<'_> {
             duration_s: None,
             changes: None,
             rule: None,
-            last_minute: MinuteFigures::of(&state.last_minutes(1)),
+            last_minute: MinuteFigures::of(&minute),
+            normal: normal.map(MinuteFigures::of),
+            slower_ns: means.map_or(0.0, |(now, usual)| now - usual),
             run: None,
             level: None,
             explanation: None,

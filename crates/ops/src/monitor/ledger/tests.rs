@@ -339,6 +339,43 @@ fn a_failed_test_and_a_missed_threshold_send_messages() {
 }
 
 #[test]
+fn a_link_behind_a_dead_gateway_sends_nothing() {
+    let text = "[[watch]]\nname = \"host\"\nurl = \"mem://a\"\nprotocol = \"echo\"\nbehind = \"gateway\"\n\
+                [[watch]]\nname = \"gateway\"\nurl = \"mem://b\"\nprotocol = \"echo\"";
+    let (config, events) = (Config::from_toml(text).unwrap(), Events::default());
+    let mut ledger = Ledger::new(&config, Vec::new(), None, &events).unwrap();
+    let mut sent_at = |second: i64, host: Vec<Option<u64>>, gateway: Vec<Option<u64>>| {
+        ledger.record_slice(0, slice(&config, second, host));
+        ledger.record_slice(1, slice(&config, second, gateway));
+        let now = Timestamp::from_second(second + 10).unwrap();
+        let notices = ledger.take_notices(now, &|_| false);
+        notices.into_iter().map(|notice| (notice.link, notice.event)).collect::<Vec<_>>()
+    };
+    let (lost, only) = (|| vec![None; 3], |link: &str, event| vec![(link.to_owned(), event)]);
+    assert_eq!(sent_at(0, lost(), vec![Some(1_000), None]), [], "the gateway may be down, too");
+    assert_eq!(sent_at(10, lost(), lost()), only("gateway", NoticeKind::Down));
+    assert_eq!(
+        sent_at(20, lost(), replies(9)),
+        only("gateway", NoticeKind::Up),
+        "the host may still recover"
+    );
+    assert_eq!(sent_at(80, lost(), replies(9)), []);
+    assert_eq!(sent_at(100, lost(), replies(9)), only("host", NoticeKind::Down), "the host itself");
+}
+
+#[test]
+fn gateways_are_watched_and_form_no_circle() {
+    let watch = |name: &str, behind: &str| {
+        format!(
+            "[[watch]]\nname = \"{name}\"\nurl = \"mem://{name}\"\nprotocol = \"echo\"\nbehind = \"{behind}\"\n"
+        )
+    };
+    let error = |text: String| Config::from_toml(&text).unwrap_err().to_string();
+    assert!(error(watch("a", "b")).contains("no watch is named 'b'"));
+    assert!(error(watch("a", "b") + &watch("b", "a")).contains("behind itself"));
+}
+
+#[test]
 fn a_silenced_link_sends_what_lasts() {
     let (config, events) = (config(), Events::default());
     let mut ledger = Ledger::new(&config, Vec::new(), None, &events).unwrap();

@@ -34,6 +34,8 @@ const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 /// How much attention a link needs: lower is more.
 const RANKS = ["down", "alarm", "lossy", "unknown", "up"];
 const stateOf = (link) => (link.state === "up" && link.lost > 0 ? "lossy" : link.state);
+/// Links of one state: the share of lost probes, worst first.
+const lossOf = (link) => (link.due ? link.lost / link.due : 0);
 const WORDS = { alarm: "ALARM", down: "DOWN", lossy: "loss", unknown: "–", up: "up" };
 
 /// One history on a canvas: a heat map with percentiles, and the losses below it.
@@ -88,8 +90,8 @@ class Plot {
     }
     const style = column.seconds < 3600 ? { timeStyle: "medium" } : { dateStyle: "medium", timeStyle: "short" };
     const gap = column.measured_ms < 900 * column.seconds ? `, ${count(Math.round(column.measured_ms / 1000), "second")} measured` : "";
-    this.readout.textContent = `${time(column.start, style)}: p50 ${latency(column.p50_ns)}, p99 ${latency(column.p99_ns)}, ` +
-      `max ${latency(column.max_ns)}, loss ${percent(column.lost, column.due)} (${column.lost} of ${count(column.due, "probe")}${gap})`;
+    const figures = column.lost === column.due ? "no reply, " : `p50 ${latency(column.p50_ns)}, p99 ${latency(column.p99_ns)}, max ${latency(column.max_ns)}, `;
+    this.readout.textContent = `${time(column.start, style)}: ${figures}loss ${percent(column.lost, column.due)} (${column.lost} of ${count(column.due, "probe")}${gap})`;
     this.canvas.setAttribute("aria-label", `Round-trip times of ${link}, ${SPAN_NAMES[span]}. Latest: ${this.readout.textContent}`);
   }
   draw() {
@@ -237,6 +239,69 @@ const drawLoss = ({ pen, colour, place, columns }) => {
   pen.fillText("0", place.left - 6, place.bottom);
 };
 
+/// Draws values over the whole width, with gaps at `null`. Returns those that are known.
+const drawSpark = (spark, values) => {
+  const known = values.filter((value) => value !== null);
+  const most = Math.max(1, ...known);
+  const runs = [[]];
+  values.forEach((value, place) => {
+    const level = (19 - (18 * value) / most).toFixed(1);
+    if (value === null) runs.push([]);
+    else runs[runs.length - 1].push(`${place},${level} ${place + 1},${level}`);
+  });
+  spark.setAttribute("viewBox", `0 0 ${Math.max(1, values.length)} 20`);
+  spark.replaceChildren(...runs.filter((run) => run.length).map((run) => {
+    const line = document.createElementNS(SVG, "polyline");
+    line.setAttribute("points", run.join(" "));
+    return line;
+  }));
+  return known;
+};
+
+const makeSpark = (parent, name) => {
+  const spark = parent.appendChild(document.createElementNS(SVG, "svg"));
+  spark.setAttribute("class", name);
+  spark.setAttribute("role", "img");
+  spark.setAttribute("preserveAspectRatio", "none");
+  return spark;
+};
+
+/// Headline figure of a run, in bit/s or ns.
+const figureOf = (metric, value) => {
+  if (typeof value !== "number") return null;
+  return metric === "rate" ? quantity(value, UNITS.rate) : quantity(value, UNITS.time);
+};
+
+/// The three figures of a row: title and text. The one before `null` takes its place as well.
+const figuresOf = (link) => {
+  const loss = ["loss", percent(link.lost, link.due)];
+  if (link.down_since !== undefined) return [["down since", time(link.down_since, sinceStyle(link.down_since))], null, link.is_tested ? ["", ""] : loss];
+  const rate = link.bits_per_second;
+  const times = link.workload === "throughput" ? [["", ""], ["", ""]] : [["p50", latency(link.p50_ns)], ["p99", latency(link.p99_ns)]];
+  return [...times, rate === undefined ? loss : ["rate", quantity(rate, UNITS.rate)]];
+};
+
+/// An outage of another day is shown with its date.
+const sinceStyle = (second) => (Date.now() - second * 1000 < 72e6 ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
+
+/// The headline figures of the latest tests of a link.
+class TestChart {
+  constructor(parent) {
+    this.spark = makeSpark(parent, "spark tests");
+    this.readout = make(parent, "p", { className: "readout" });
+  }
+  /// Runs as listed, latest first.
+  show(runs) {
+    const latest = [...runs].reverse();
+    const known = drawSpark(this.spark, latest.map(({ value }) => value ?? null));
+    const of = (value) => figureOf(runs[0].metric, value);
+    this.readout.textContent = known.length
+      ? `${of(known[known.length - 1])} in the last test, ${of(Math.min(...known))} to ${of(Math.max(...known))} in ${count(known.length, "test")}`
+      : "No test was saved yet.";
+  }
+  draw() {}
+}
+
 /// A link: its line, and what opens below it.
 class Row {
   constructor() {
@@ -246,10 +311,7 @@ class Row {
     const name = make(line, "span", { className: "name" });
     this.name = make(name, "strong");
     this.endpoint = make(name, "small");
-    this.spark = line.appendChild(document.createElementNS(SVG, "svg"));
-    this.spark.setAttribute("class", "spark");
-    this.spark.setAttribute("viewBox", "0 0 60 20");
-    this.spark.setAttribute("preserveAspectRatio", "none");
+    this.spark = makeSpark(line, "spark");
     this.figures = ["p50", "p99", "loss"].map((title) => {
       const figure = make(line, "span", { className: "figure" });
       make(figure, "small", { textContent: title });
@@ -264,35 +326,24 @@ class Row {
     this.state.textContent = WORDS[state];
     this.name.textContent = link.name;
     this.endpoint.textContent = link.name === link.endpoint ? link.protocol : link.endpoint;
-    const rate = link.bits_per_second;
-    const loss = rate === undefined ? percent(link.lost, link.due) : quantity(rate, UNITS.rate);
-    this.figures[2].previousSibling.textContent = rate === undefined ? "loss" : "rate";
-    [latency(link.p50_ns), latency(link.p99_ns), loss].forEach((text, place) => { this.figures[place].textContent = text; });
-    this.drawSpark(link.spark_ns);
-    if (this.about) this.refresh();
-  }
-  drawSpark(values) {
-    const most = values.reduce((most, value) => Math.max(most, value || 0), 1);
-    const first = 60 - values.length;
-    const runs = [[]];
-    values.forEach((value, place) => {
-      if (value === null) runs.push([]);
-      else runs[runs.length - 1].push(`${first + place},${(19 - (18 * value) / most).toFixed(1)} ${first + place + 1},${(19 - (18 * value) / most).toFixed(1)}`);
+    figuresOf(link).forEach((figure, place, all) => {
+      const box = this.figures[place].parentNode;
+      box.hidden = !figure;
+      box.classList.toggle("wide", all[place + 1] === null);
+      [box.firstChild.textContent, box.lastChild.textContent] = figure || ["", ""];
     });
-    this.spark.replaceChildren(...runs.filter((run) => run.length).map((run) => {
-      const line = document.createElementNS(SVG, "polyline");
-      line.setAttribute("points", run.join(" "));
-      return line;
-    }));
-    const known = values.filter((value) => value !== null);
-    this.spark.setAttribute("aria-label", known.length ? `median of each minute: ${latency(Math.min(...known))} to ${latency(Math.max(...known))}` : "no minute was measured");
+    const [values, units, each] = link.is_tested ? [link.spark_bps || [], UNITS.rate, "rate of each test"] : [link.spark_ns, UNITS.time, "median of each minute"];
+    const known = drawSpark(this.spark, values);
+    this.spark.classList.toggle("empty", !known.length);
+    this.spark.setAttribute("aria-label", known.length ? `${each}: ${quantity(Math.min(...known), units)} to ${quantity(Math.max(...known), units)}` : "nothing was measured");
+    if (this.about) this.refresh();
   }
   unfold() {
     if (!this.about) {
       const inside = make(this.box, "div", { className: "inside" });
       this.about = make(inside, "p", { className: "about" });
-      this.plot = new Plot(inside);
-      const legend = make(inside, "p", { className: "legend axis" });
+      this.plot = this.link.is_tested ? new TestChart(inside) : new Plot(inside);
+      const legend = make(inside, "p", { className: "legend axis", hidden: this.link.is_tested });
       for (const [key, text] of [["p50", "p50"], ["p99", "p99 (from 100 probes)"], ["loss", "lost probes"]]) {
         const entry = make(legend, "span");
         make(entry, "i", { className: `key ${key}` });
@@ -312,17 +363,17 @@ class Row {
     const { link } = this;
     this.about.textContent = [`${link.endpoint}, ${link.protocol}, ${link.workload}`, ...link.alarms.map((rule) => `Alarm: ${rule}`), link.failure].filter(Boolean).join(". ");
     if (!this.box.open || !this.box.checkVisibility()) return;
-    const isDue = QUICK_SPANS.includes(page.span) || Date.now() - (this.loaded || 0) > SLOW_REFRESH;
+    const isDue = !link.is_tested && QUICK_SPANS.includes(page.span) || Date.now() - (this.loaded || 0) > SLOW_REFRESH;
     if (isDue) this.load();
     const event = page.overview.events.find((event) => event.link === link.name);
-    const latest = event ? `${event.at} ${event.text}` : "";
+    const latest = `${this.index} ${event ? `${event.at} ${event.text}` : ""}`;
     if (this.listed !== latest) {
       this.listed = latest;
       this.loadLists();
     }
   }
   async load() {
-    if (this.isLoading) return;
+    if (this.isLoading || this.link.is_tested) return;
     this.isLoading = true;
     const { span } = page;
     try {
@@ -342,7 +393,8 @@ class Row {
       const events = page.overview.events.filter((event) => event.link === link);
       const shown = incidents.length ? incidents : events;
       fillList(this.lists[0], shown.map(({ at, text, kind }) => [at, !kind || ["learnt", "level"].includes(kind) ? text : `${kind}: ${text}`]), "none");
-      fillList(this.lists[1], runs.map(({ at, id, title, complete }) => [at, (title || "test") + (complete ? "" : " (incomplete)"), id]), "none");
+      if (this.link.is_tested) this.plot.show(runs);
+      fillList(this.lists[1], runs.map(({ at, id, title, complete, metric, value }) => [at, [title || "test", figureOf(metric, value), complete ? null : "incomplete"].filter(Boolean).join(", "), id]), "none");
     } catch (error) {
       this.listed = null;
     }
@@ -405,7 +457,7 @@ const page = {
     const wanted = id("filter").value.toLowerCase();
     if (wanted) id("rest").open = true;
     const rank = ({ link }) => RANKS.indexOf(stateOf(link));
-    const rows = [...this.rows.values()].sort((a, b) => rank(a) - rank(b) || a.index - b.index);
+    const rows = [...this.rows.values()].sort((a, b) => rank(a) - rank(b) || lossOf(b.link) - lossOf(a.link) || a.index - b.index);
     const isUrgent = (row) => rank(row) < RANKS.indexOf("unknown");
     for (const [parent, part] of [[id("trouble"), rows.filter(isUrgent)], [id("others"), rows.filter((row) => !isUrgent(row))]]) {
       part.forEach((row, place) => {
