@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use socket2::SockRef;
 
 pub use batch::{Batch, BatchSizes, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
@@ -59,7 +58,7 @@ mod tests;
 
 pub use linkgauge_model::endpoint::DEFAULT_PORT;
 pub use linkgauge_system::return_freed_buffers;
-pub(crate) use linkgauge_system::{BorrowedHandle, prefetch};
+pub(crate) use linkgauge_system::{BorrowedHandle, prefetch, socket_of};
 
 /// Static description of a transport, used for parsing, help, `doctor`, the table in the docs and the
 /// contract tests.
@@ -287,7 +286,7 @@ pub(crate) fn unacknowledged_time(link: &dyn Link) -> Option<Duration> {
 
 /// The Internet address that the socket of a link is connected to.
 pub fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
-    SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
+    socket_of(&own_socket(link)?)?.peer_addr().ok()?.as_socket()
 }
 
 /// Sends all bytes on a stream; each part may take the timeout.

@@ -19,6 +19,9 @@ use linkgauge_model::plan::WaitMode;
 use linkgauge_model::units;
 use linkgauge_system::{self as system, Errno};
 
+/// The protocol of TCP over several paths (`IPPROTO_MPTCP` of linux/in.h).
+const MULTIPATH_TCP: i32 = 262;
+
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "tcp",
     summary: "TCP over IPv4 or IPv6",
@@ -123,7 +126,7 @@ impl Options {
     }
 
     fn protocol(&self) -> Protocol {
-        if self.is_multipath { Protocol::MPTCP } else { Protocol::TCP }
+        if self.is_multipath { MULTIPATH_TCP.into() } else { Protocol::TCP }
     }
 
     /// A socket for that address, with the settings that must precede the connection.
@@ -219,8 +222,8 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("congestion_control", system::tcp_congestion(socket).map(Into::into));
     let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| socket.tcp_keepalive_time().ok());
     note("keepalive_idle_seconds", idle.map(|idle| idle.as_secs().into()));
-    let protocol = socket.protocol().ok().flatten();
-    note("mptcp", (protocol == Some(Protocol::MPTCP)).then_some(true.into()));
+    let protocol = system::socket_protocol(socket);
+    note("mptcp", (protocol == Some(MULTIPATH_TCP.into())).then_some(true.into()));
     if let Some(info) = system::tcp_info(socket) {
         note("retransmitted_segments", info.retransmits().map(Into::into));
         note("kernel_rtt_ns", info.rtt_us().map(|micros| (u64::from(micros) * 1000).into()));

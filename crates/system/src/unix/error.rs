@@ -1,0 +1,3 @@
+//! Errors of the system.
+
+pub use rustix::io::Errno;
