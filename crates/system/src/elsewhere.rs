@@ -9,7 +9,6 @@ mod ready;
 mod socket;
 mod stamps;
 mod tcp;
-mod thread;
 
 pub use batches::*;
 pub use delivery_error::*;
@@ -20,4 +19,3 @@ pub use ready::*;
 pub use socket::*;
 pub use stamps::*;
 pub use tcp::*;
-pub use thread::*;

@@ -12,6 +12,7 @@ mod ready;
 mod socket;
 pub(crate) mod stamps;
 pub(crate) mod terminal;
+mod thread;
 
 pub use clock::*;
 pub use files::*;
@@ -19,3 +20,4 @@ pub use interfaces::*;
 pub use process::*;
 pub(crate) use ready::*;
 pub use socket::*;
+pub use thread::*;

@@ -367,7 +367,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("interface", interface.map(Into::into));
     note("bound_device", system::bound_device(socket).map(Into::into));
     let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
-    let field = if is_v6 { socket.tclass_v6() } else { socket.tos_v4() };
+    let field = if is_v6 { system::traffic_class_v6(socket) } else { socket.tos_v4().ok() };
     let (dscp, ecn) = field.map_or((0, 0), |field| (field >> 2, field & 3));
     note("dscp", (dscp > 0).then_some(dscp.into()));
     let ttl = if is_v6 { socket.unicast_hops_v6() } else { socket.ttl_v4() };

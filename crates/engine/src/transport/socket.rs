@@ -80,6 +80,8 @@ impl SocketLink {
         wait: WaitMode,
         read_facts: ReadFacts,
     ) -> SocketLink {
+        // A socket that refuses this has failed, as its first call will say.
+        let _ = system::prepare_socket(&socket);
         SocketLink {
             socket,
             caps,

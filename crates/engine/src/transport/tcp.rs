@@ -217,10 +217,10 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));
     };
-    note("mss_bytes", socket.tcp_mss().ok().map(Into::into));
+    note("mss_bytes", system::segment_bytes(socket).map(Into::into));
     note("nodelay", socket.tcp_nodelay().ok().map(Into::into));
     note("congestion_control", system::tcp_congestion(socket).map(Into::into));
-    let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| socket.tcp_keepalive_time().ok());
+    let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| system::keepalive_time(socket));
     note("keepalive_idle_seconds", idle.map(|idle| idle.as_secs().into()));
     let protocol = system::socket_protocol(socket);
     note("mptcp", (protocol == Some(MULTIPATH_TCP.into())).then_some(true.into()));

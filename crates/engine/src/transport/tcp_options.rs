@@ -98,7 +98,7 @@ impl TcpOptions {
     /// Applies what must precede the connection.
     pub(crate) fn apply_before_connecting(&self, socket: &Socket) -> Result<(), Fault> {
         let Some(bytes) = self.segment_bytes else { return Ok(()) };
-        socket.set_tcp_mss(bytes).map_err(Fault::system("set the segment size"))
+        system::set_segment_bytes(socket, bytes).map_err(Fault::system("set the segment size"))
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use crate::delivery_error::{DeliveryError, QuotedError};
 use crate::AsHandle;
+use crate::delivery_error::{DeliveryError, QuotedError};
 use crate::ip_family::IpFamily;
 
 /// Does nothing: the next call reports an error.

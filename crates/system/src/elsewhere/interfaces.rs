@@ -5,8 +5,8 @@ use std::io;
 use crate::Errno;
 use socket2::Socket;
 
-use crate::interfaces::InterruptCoalescing;
 use crate::AsHandle;
+use crate::interfaces::InterruptCoalescing;
 
 /// The interrupt coalescing of an interface.
 pub fn interrupt_coalescing(_: impl AsHandle, _interface: &str) -> Option<InterruptCoalescing> {

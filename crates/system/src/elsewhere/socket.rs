@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::{AsHandle, Errno, PollFlags, peek, poll, socket_of, watch};
 use crate::ip_family::IpFamily;
 use crate::message::HangUp;
+use crate::{AsHandle, Errno, PollFlags, peek, poll, socket_of, watch};
 
 /// The path MTU of a connected socket, which this system does not tell.
 pub fn path_mtu(_: impl AsHandle) -> Option<u32> {
@@ -57,7 +57,8 @@ pub fn hang_up(socket: impl AsHandle) -> Option<HangUp> {
     let mut watched = [watch(&socket, PollFlags::IN)];
     poll(&mut watched, Duration::ZERO).ok()?;
     let events = watched[0].revents();
-    let is_stream = socket_of(&socket).is_some_and(|socket| socket.r#type().is_ok_and(|kind| kind == Type::STREAM));
+    let is_stream =
+        socket_of(&socket).is_some_and(|socket| socket.r#type().is_ok_and(|kind| kind == Type::STREAM));
     let has_ended = || is_stream && events.contains(PollFlags::IN) && matches!(peek(socket, &mut [0]), Ok(0));
     let is_over = events.intersects(PollFlags::HUP | PollFlags::ERR) || has_ended();
     is_over.then(|| HangUp { has_error: events.contains(PollFlags::ERR) })
@@ -126,5 +127,10 @@ pub fn set_priority(_: &Socket, _priority: u32) -> io::Result<()> {
 
 /// The priority of what a socket sends.
 pub fn priority(_: &Socket) -> Option<u32> {
+    None
+}
+
+/// The name of a Unix address outside of the file system, which this system does not have.
+pub fn abstract_name(_address: &SockAddr) -> Option<&[u8]> {
     None
 }

@@ -5,8 +5,8 @@ use std::io;
 use crate::Errno;
 use socket2::SockAddr;
 
-use crate::stamps::SendRecord;
 use crate::AsHandle;
+use crate::stamps::SendRecord;
 
 fn no_stamps<T>() -> io::Result<T> {
     Err(Errno::NOPROTOOPT.into())

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::Errno;
 use crate::AsHandle;
+use crate::Errno;
 use crate::tcp::TcpTimer;
 use crate::tcp_info::TcpInfo;
 

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::c_int;
 use rustix::io::Errno;
 
+use super::stamps;
 use crate::delivery_error::{DeliveryError, QuotedError};
 use crate::ip_family::IpFamily;
 use crate::unix::raw::{ControlBuffer, PlainData, control_value, empty_header, set_option, to_count};
-use super::stamps;
 
 /// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
 /// next call; or not.

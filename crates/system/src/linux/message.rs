@@ -19,7 +19,7 @@ pub(crate) const TRAFFIC_CLASS_MESSAGE: c_int = libc::IP_TOS;
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 
 /// Size of each datagram but the last, if the kernel coalesced several.
-pub(crate) fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
+pub(crate) fn coalesced_bytes(header: &libc::msghdr) -> Option<usize> {
     let bytes = control_value::<c_int>(header, libc::SOL_UDP, libc::UDP_GRO)?;
     usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
 }

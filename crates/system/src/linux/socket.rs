@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use libc::c_int;
 use rustix::event::PollFlags;
-use socket2::{Domain, Protocol, SockFilter, SockRef, Socket};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket};
 
 use crate::ip_family::IpFamily;
 use crate::message::HangUp;
-use crate::unix::ready::{poll, watch};
 use crate::unix::raw::{PlainData, get_option, set_option};
+use crate::unix::ready::{poll, watch};
 
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for libc::ucred {}
@@ -170,4 +170,9 @@ pub fn set_priority(socket: &Socket, priority: u32) -> io::Result<()> {
 /// The priority of what a socket sends.
 pub fn priority(socket: &Socket) -> Option<u32> {
     socket.priority().ok()
+}
+
+/// The name of a Unix address outside of the file system.
+pub fn abstract_name(address: &SockAddr) -> Option<&[u8]> {
+    address.as_abstract_namespace()
 }

@@ -7,8 +7,8 @@ use libc::c_int;
 use rustix::io::Errno;
 use socket2::SockAddr;
 
-use crate::stamps::{SendPoint, SendRecord};
 use crate::message::Blocking;
+use crate::stamps::{SendPoint, SendRecord};
 use crate::unix::raw::{
     ControlBuffer, PlainData, control_value, empty_header, send_with_control, set_option, to_count,
 };

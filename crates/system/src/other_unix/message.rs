@@ -13,6 +13,6 @@ pub(crate) const TRAFFIC_CLASS_MESSAGE: c_int = libc::IP_RECVTOS;
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
 
 /// Size of each datagram but the last, if the kernel coalesced several, which this system does not do.
-pub(crate) fn segment_bytes(_header: &libc::msghdr) -> Option<usize> {
+pub(crate) fn coalesced_bytes(_header: &libc::msghdr) -> Option<usize> {
     None
 }

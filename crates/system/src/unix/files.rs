@@ -183,3 +183,19 @@ impl Folder {
         Ok(unlinkat(&self.0, name, AtFlags::empty())?)
     }
 }
+
+/// Whether a path names a socket itself.
+pub fn is_socket_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket())
+}
+
+/// What tells a file from one that replaced it.
+pub fn file_identity(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// A connection to a program that listens at a path.
+pub use std::os::unix::net::UnixStream as LocalStream;
+
+/// A symbolic link to a file.
+pub use std::os::unix::fs::symlink;

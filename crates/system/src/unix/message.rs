@@ -10,7 +10,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 use socket2::SockAddr;
 
 use crate::message::{Blocking, DatagramInfo, ReceivedDatagram};
-use crate::platform::message::{NO_SIGNAL, TRAFFIC_CLASS_MESSAGE, TTL_MESSAGE, segment_bytes};
+use crate::platform::message::{NO_SIGNAL, TRAFFIC_CLASS_MESSAGE, TTL_MESSAGE, coalesced_bytes};
 use crate::platform::stamps;
 use crate::unix::raw::{
     ControlBuffer, call_flags, control_value, empty_header, receive_with_control, send_with_control, to_count,
@@ -39,7 +39,7 @@ pub fn receive_with_info(
         let class = control_value::<u8>(header, libc::IPPROTO_IP, TRAFFIC_CLASS_MESSAGE);
         let class_v6 = || control_value::<c_int>(header, libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
         DatagramInfo {
-            segment_bytes: segment_bytes(header),
+            segment_bytes: coalesced_bytes(header),
             traffic_class: class.or_else(|| u8::try_from(class_v6()?).ok()),
             arrived_wall_ns: stamps::received_wall_ns(header),
         }

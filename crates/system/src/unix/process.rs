@@ -46,6 +46,9 @@ pub fn open_file_limits() -> [Option<u64>; 2] {
     [limit.current, limit.maximum]
 }
 
+/// The signal of a closed terminal.
+pub const HANGUP_SIGNAL: Option<i32> = Some(libc::SIGHUP);
+
 /// Ends this process as by the signal that asks programs to end.
 pub fn end_this_process() {
     let _ = kill_process(getpid(), Signal::TERM);
@@ -75,6 +78,6 @@ pub fn kill_group(child: &Child) {
 /// # Errors
 ///
 /// The system refuses.
-pub fn set_nonblocking(pipe: impl std::os::fd::AsFd) -> io::Result<()> {
+pub fn set_nonblocking<T: std::os::fd::AsFd>(pipe: &T) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(pipe, true)?)
 }

@@ -2,8 +2,11 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
 
 use libc::c_int;
+use socket2::{SockAddr, Socket};
 
 use crate::ip_family::IpFamily;
 use crate::unix::raw::set_option;
@@ -31,4 +34,61 @@ pub fn set_receive_traffic_class(fd: impl AsFd) {
     // The option that does not apply is refused; then no class is reported.
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, on);
     let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on);
+}
+
+/// Prepares a socket for the functions of this crate, which needs nothing here.
+///
+/// # Errors
+///
+/// None.
+#[inline]
+pub fn prepare_socket(_socket: &Socket) -> io::Result<()> {
+    Ok(())
+}
+
+/// Prepares a socket that receives from many.
+///
+/// # Errors
+///
+/// None.
+pub fn prepare_server_socket(socket: &Socket) -> io::Result<()> {
+    prepare_socket(socket)
+}
+
+/// Sets DSCP and ECN of what an IPv6 socket sends.
+///
+/// # Errors
+///
+/// This is no IPv6 socket.
+pub fn set_traffic_class_v6(socket: &Socket, class: u8) -> io::Result<()> {
+    socket.set_tclass_v6(class.into())
+}
+
+/// DSCP and ECN of what an IPv6 socket sends.
+pub fn traffic_class_v6(socket: &Socket) -> Option<u32> {
+    socket.tclass_v6().ok()
+}
+
+/// The maximum segment size of a TCP socket.
+pub fn segment_bytes(socket: &Socket) -> Option<u32> {
+    socket.tcp_mss().ok()
+}
+
+/// Sets the maximum segment size of a TCP socket.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn set_segment_bytes(socket: &Socket, bytes: u32) -> io::Result<()> {
+    socket.set_tcp_mss(bytes)
+}
+
+/// Idle time after which keepalives are sent.
+pub fn keepalive_time(socket: &Socket) -> Option<Duration> {
+    socket.tcp_keepalive_time().ok()
+}
+
+/// The path of a Unix address.
+pub fn unix_path(address: &SockAddr) -> Option<&Path> {
+    address.as_pathname()
 }

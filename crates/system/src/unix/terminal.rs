@@ -2,9 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use libc::c_int;
 
+use super::error::Errno;
+use super::ready::{PollFlags, poll, watch};
 use crate::platform::terminal::Request;
 
 /// Makes reads from the master of a pseudo-terminal begin with a byte for their type.
@@ -21,7 +24,9 @@ pub(crate) fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
 /// pointers that are never dereferenced.
 pub(crate) unsafe fn terminal_control<T: Copy>(
     fd: impl AsFd,
-    request: Request, value: &mut T) -> io::Result<()> {
+    request: Request,
+    value: &mut T,
+) -> io::Result<()> {
     // SAFETY: the value has the request's type, as the caller promises, and lives through the call; the descriptor is
     // borrowed.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request, std::ptr::from_mut(value)) };
@@ -97,4 +102,23 @@ pub fn is_reader_gone(error: &io::Error) -> bool {
         })
     };
     error.kind() == io::ErrorKind::BrokenPipe || has_hung_up() && is_device()
+}
+
+/// Waits for input of the terminal at the standard input, at most this long. Returns whether there is any.
+///
+/// # Errors
+///
+/// The terminal has gone: reading would never end.
+pub fn wait_for_keys(within: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut watched = [watch(&stdin, PollFlags::IN)];
+    match poll(&mut watched, within) {
+        Ok(0) | Err(Errno::INTR) => return Ok(false),
+        found => found?,
+    };
+    let events = watched[0].revents();
+    if events.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(events.contains(PollFlags::IN))
 }
