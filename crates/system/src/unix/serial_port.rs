@@ -37,6 +37,14 @@ struct SavedState {
     counters: Option<LineCounters>,
 }
 
+/// What the address of a port is.
+pub const PORT_ADDRESS: &str = "the path of a device, with the slash it begins with: serial:///dev/ttyS0";
+
+/// Whether a text can be the address of a port.
+pub fn is_port_address(text: &str) -> bool {
+    text.starts_with('/')
+}
+
 const OUTPUT_BITS: i32 = libc::TIOCM_DTR | libc::TIOCM_RTS;
 
 impl SerialPort {

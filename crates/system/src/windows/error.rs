@@ -30,7 +30,6 @@ errors! {
     CONNRESET = sockets::WSAECONNRESET;
     HOSTDOWN = sockets::WSAEHOSTDOWN;
     HOSTUNREACH = sockets::WSAEHOSTUNREACH;
-    INPROGRESS = sockets::WSAEINPROGRESS;
     INTR = sockets::WSAEINTR;
     INVAL = sockets::WSAEINVAL;
     IO = codes::ERROR_IO_DEVICE;
@@ -51,6 +50,9 @@ errors! {
     PIPE = codes::ERROR_BROKEN_PIPE;
     TIMEDOUT = sockets::WSAETIMEDOUT;
 }
+
+/// What a call returns that begins to connect and does not wait.
+pub const CONNECT_BEGUN: Errno = Errno::AGAIN;
 
 impl Errno {
     /// The error with this number.

@@ -61,6 +61,14 @@ pub(crate) fn port_name(path: &Path) -> Option<String> {
     number.parse::<u8>().is_ok_and(|number| number > 0).then_some(name)
 }
 
+/// What the address of a port is.
+pub const PORT_ADDRESS: &str = "the name of a port: serial://COM3";
+
+/// Whether a text can be the address of a port.
+pub fn is_port_address(text: &str) -> bool {
+    port_name(Path::new(text)).is_some()
+}
+
 /// A port without its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PortHandle(usize);
