@@ -1,4 +1,4 @@
-//! The program of Windows, run by Wine, measures links between it and the program of this system, and a serial port.
+//! The program of Windows, run by Wine, measures links to the program of this system.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,11 +33,18 @@ fn windows() -> &'static Windows {
         let mut build = Command::new(env!("CARGO"));
         build.current_dir(root).args(["build", "--locked", "--bin", "linkgauge", "--target", TARGET]);
         // Nothing here debugs it.
-        assert!(build.env("CARGO_PROFILE_DEV_DEBUG", "0").status().unwrap().success(), "{TARGET} cannot be built");
+        assert!(
+            build.env("CARGO_PROFILE_DEV_DEBUG", "0").status().unwrap().success(),
+            "{TARGET} cannot be built"
+        );
         let source = folder.join("random_bytes.c");
         std::fs::write(&source, RANDOM_BYTES).unwrap();
         let mut compile = Command::new("x86_64-w64-mingw32-gcc");
-        compile.args(["-shared", "-o"]).arg(folder.join("bcryptprimitives.dll")).arg(&source).arg("-ladvapi32");
+        compile
+            .args(["-shared", "-o"])
+            .arg(folder.join("bcryptprimitives.dll"))
+            .arg(&source)
+            .arg("-ladvapi32");
         assert!(compile.status().unwrap().success());
         let prefix = folder.join("wine");
         let made = Windows { program: folder.join("linkgauge.exe"), prefix };
@@ -77,29 +84,22 @@ fn case(mut command: Command) -> Value {
 }
 
 #[test]
-fn it_measures_and_serves_programs_of_this_system() {
-    type Program = fn(&[&str]) -> Command;
-    for (serve, measure) in [(native as Program, foreign as Program), (foreign, native)] {
-        let port = free_port();
-        let urls = ["tcp", "udp"].map(|scheme| format!("{scheme}://127.0.0.1:{port}"));
-        let place = tempfile::tempdir().unwrap();
-        let printed = place.path().join("printed");
-        let mut server = serve(&["serve", &urls[0], &urls[1]]);
-        server.stdout(std::fs::File::create(&printed).unwrap()).stderr(Stdio::null());
-        let _server = Running(server.spawn().unwrap());
-        wait_until("the server", || {
-            (std::fs::read_to_string(&printed).unwrap().lines().count() == 2).then_some(())
-        });
-        for url in &urls {
-            let trips = case(measure(&["latency", url, "-n", "300", "--size", "100", "--json", "-", "-q"]));
-            assert_eq!((&trips["received"], &trips["lost"]), (&300.into(), &0.into()), "{trips}");
-            assert_eq!(trips["corrupt_bytes"], 0);
-        }
-        let sent = case(measure(&["throughput", &urls[0], "--volume", "4M", "--json", "-", "-q"]));
-        assert_eq!(
-            (&sent["delivered_bytes"], &sent["complete"]),
-            (&4_000_000.into(), &true.into()),
-            "{sent}"
-        );
+fn it_measures_servers_of_this_system() {
+    let port = free_port();
+    let urls = ["tcp", "udp"].map(|scheme| format!("{scheme}://127.0.0.1:{port}"));
+    let place = tempfile::tempdir().unwrap();
+    let printed = place.path().join("printed");
+    let mut server = native(&["serve", &urls[0], &urls[1]]);
+    server.stdout(std::fs::File::create(&printed).unwrap()).stderr(Stdio::null());
+    let _server = Running(server.spawn().unwrap());
+    wait_until("the server", || {
+        (std::fs::read_to_string(&printed).unwrap().lines().count() == 2).then_some(())
+    });
+    for url in &urls {
+        let trips = case(foreign(&["latency", url, "-n", "300", "--size", "100", "--json", "-", "-q"]));
+        assert_eq!((&trips["received"], &trips["lost"]), (&300.into(), &0.into()), "{trips}");
+        assert_eq!(trips["corrupt_bytes"], 0);
     }
+    let sent = case(foreign(&["throughput", &urls[0], "--volume", "4M", "--json", "-", "-q"]));
+    assert_eq!((&sent["delivered_bytes"], &sent["complete"]), (&4_000_000.into(), &true.into()), "{sent}");
 }

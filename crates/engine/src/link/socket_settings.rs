@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::traffic_class::set_traffic_class;
 use super::{Fault, Link, own_socket};
 use linkgauge_model::traffic::SocketSettings;
-use socket2::TcpKeepalive;
 
 /// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
 pub fn limit_unsent_bytes(socket: Option<BorrowedHandle<'_>>, bytes: u32) {
@@ -37,8 +36,7 @@ pub(crate) fn keep_alive(link: &dyn Link) {
     let Some(descriptor) = own_socket(link) else { return };
     let Some(socket) = system::socket_of(&descriptor) else { return };
     if !socket.keepalive().unwrap_or(true) {
-        let wanted = TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL);
-        let _ = socket.set_tcp_keepalive(&wanted.with_retries(KEEPALIVE_PROBES));
+        let _ = system::set_keepalive(&socket, KEEPALIVE_INTERVAL, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES);
     }
 }
 

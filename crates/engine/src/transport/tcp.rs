@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::connect_first;
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
@@ -165,9 +165,8 @@ impl Options {
         }
         if let Some(idle) = self.keepalive_idle {
             let between = (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1));
-            let wanted =
-                TcpKeepalive::new().with_time(idle).with_interval(between).with_retries(KEEPALIVE_PROBES);
-            socket.set_tcp_keepalive(&wanted).map_err(Fault::system("set the keepalive"))?;
+            system::set_keepalive(socket, idle, between, KEEPALIVE_PROBES)
+                .map_err(Fault::system("set the keepalive"))?;
         }
         socket.set_tcp_nodelay(self.nodelay).map_err(Fault::system("set TCP_NODELAY"))
     }

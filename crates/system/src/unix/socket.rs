@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use libc::c_int;
-use socket2::{SockAddr, Socket};
+use socket2::{SockAddr, Socket, TcpKeepalive};
 
 use crate::ip_family::IpFamily;
 use crate::unix::raw::set_option;
@@ -81,6 +81,16 @@ pub fn segment_bytes(socket: &Socket) -> Option<u32> {
 /// The system refuses.
 pub fn set_segment_bytes(socket: &Socket, bytes: u32) -> io::Result<()> {
     socket.set_tcp_mss(bytes)
+}
+
+/// Makes the system send keepalives after an idle time, at an interval, and break a connection after some without a reply.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn set_keepalive(socket: &Socket, idle: Duration, interval: Duration, probes: u32) -> io::Result<()> {
+    let wanted = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
+    socket.set_tcp_keepalive(&wanted)
 }
 
 /// Idle time after which keepalives are sent.

@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use socket2::{SockAddr, Socket};
+use socket2::{SockAddr, Socket, TcpKeepalive};
 use windows_sys::Win32::Networking::WinSock::{
     FIONREAD, IP_DONTFRAGMENT, IP_RECVTOS, IP_RECVTTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_DONTFRAG,
-    IPV6_HOPLIMIT, IPV6_RECVTCLASS, IPV6_TCLASS, TCP_KEEPIDLE, ioctlsocket,
+    IPV6_HOPLIMIT, IPV6_RECVTCLASS, IPV6_TCLASS, TCP_KEEPCNT, TCP_KEEPIDLE, ioctlsocket,
 };
 
 use super::error::Errno;
@@ -86,6 +86,17 @@ pub fn segment_bytes(_: &Socket) -> Option<u32> {
 /// Always.
 pub fn set_segment_bytes(_: &Socket, _bytes: u32) -> io::Result<()> {
     Err(Errno::NOPROTOOPT.into())
+}
+
+/// Makes the system send keepalives after an idle time and at an interval. Older systems break a connection after ten without a reply.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn set_keepalive(socket: &Socket, idle: Duration, interval: Duration, probes: u32) -> io::Result<()> {
+    let wanted = TcpKeepalive::new().with_time(idle).with_interval(interval);
+    let _ = set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, probes.cast_signed());
+    socket.set_tcp_keepalive(&wanted)
 }
 
 /// Idle time after which keepalives are sent.
