@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use linkgauge::system::HANGUP_SIGNAL;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// Set by the first signal, if a command has requested it.
@@ -30,7 +31,9 @@ pub fn protected_interrupt_flag() -> Result<Arc<AtomicBool>> {
 /// A flag that SIGHUP sets, for the command that reads its file again. Call it before [`interrupt_flag`].
 pub fn reload_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::default();
-    register(SIGHUP, Arc::clone(&flag)).context("signal handlers cannot be installed")?;
+    if let Some(signal) = HANGUP_SIGNAL {
+        register(signal, Arc::clone(&flag)).context("signal handlers cannot be installed")?;
+    }
     IS_RELOADED.store(true, Relaxed);
     Ok(flag)
 }
@@ -52,8 +55,9 @@ fn install_handlers(
     }
     // A closing terminal sends it twice, by its shell and by the kernel, so the second one does not mean haste. 'nohup' and
     // similar programs ignore it, and that is preserved.
-    if !is_ignored(SIGHUP) && !IS_RELOADED.load(Relaxed) {
-        register(SIGHUP, flag.clone()).context("signal handlers cannot be installed")?;
+    let hangup = HANGUP_SIGNAL.filter(|signal| !is_ignored(*signal) && !IS_RELOADED.load(Relaxed));
+    if let Some(signal) = hangup {
+        register(signal, flag.clone()).context("signal handlers cannot be installed")?;
     }
     Ok(flag)
 }

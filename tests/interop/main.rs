@@ -53,6 +53,7 @@ mod tools;
 mod two_hosts;
 mod uart;
 mod wifi;
+mod windows;
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -204,7 +204,7 @@ impl Symlink {
         if stale {
             let _ = std::fs::remove_file(&path);
         }
-        match std::os::unix::fs::symlink(&leads_to, &path) {
+        match linkgauge_system::symlink(&leads_to, &path) {
             Ok(()) => Ok(Symlink { path, target: leads_to }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(LabError::Invalid(
                 format!("{}: something is there already: remove it, or choose another path", path.display()),

@@ -1,45 +1,5 @@
 //! The clocks of this host.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-
-use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
-
-/// Nanoseconds of the monotonic clock, which all processes share; about 25 ns a reading.
-#[inline]
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Nanoseconds of the monotonic clock, with the time in which the host slept.
-pub fn monotonic_ns_with_sleep() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Boottime)) as u64
-}
-
-/// Blocks until the monotonic clock reaches `until_ns`, or a signal arrives. An absolute time does not drift in a loop, as relative
-/// sleeps do.
-pub fn sleep_until_ns(until_ns: u64) {
-    let at =
-        Timespec { tv_sec: (until_ns / 1_000_000_000) as i64, tv_nsec: (until_ns % 1_000_000_000) as i64 };
-    let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at);
-}
-
-/// Nanoseconds of the time of day since 1970.
-#[inline]
-pub fn wall_ns() -> i64 {
-    nanoseconds(clock_gettime(ClockId::Realtime))
-}
-
-/// Nanoseconds of the clock of a device (`/dev/ptp0`).
-pub fn device_clock_ns(device: &File) -> Option<i64> {
-    clock_gettime_dynamic(DynamicClockId::Dynamic(device.as_fd())).ok().map(nanoseconds)
-}
-
-fn nanoseconds(time: Timespec) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-}
-
 /// The state of the time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockState {
@@ -49,18 +9,4 @@ pub struct ClockState {
     pub max_error_us: u64,
     /// TAI minus UTC in seconds; 0 if the kernel does not know it.
     pub tai_offset_s: i32,
-}
-
-/// The state of the time of day; reads only.
-pub fn clock_state() -> Option<ClockState> {
-    // SAFETY: a `timex` is a C structure of integers, for which all zeros is a valid value.
-    let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: the call reads and writes one `timex`, which lives through it; mode 0 sets nothing.
-    let result = unsafe { libc::adjtimex(&mut state) };
-    if result < 0 {
-        return None;
-    }
-    let is_synchronised = result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
-    let max_error_us = u64::try_from(state.maxerror).ok()?;
-    Some(ClockState { is_synchronised, max_error_us, tai_offset_s: state.tai })
 }

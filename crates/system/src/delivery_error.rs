@@ -2,19 +2,8 @@
 
 use std::net::IpAddr;
 
-use rustix::io::Errno;
-
+use crate::Errno;
 use crate::ip_family::IpFamily;
-
-#[cfg(not(target_os = "linux"))]
-mod absent;
-#[cfg(target_os = "linux")]
-mod linux;
-
-#[cfg(not(target_os = "linux"))]
-pub use absent::*;
-#[cfg(target_os = "linux")]
-pub use linux::*;
 
 /// An error for a sent message, from the network (ICMP) or from this system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,5 @@
 //! Timestamps of messages by the kernel.
 
-#[cfg(not(target_os = "linux"))]
-mod absent;
-#[cfg(target_os = "linux")]
-mod linux;
-
-#[cfg(not(target_os = "linux"))]
-pub use absent::*;
-#[cfg(target_os = "linux")]
-pub use linux::*;
-
 /// The point at which the kernel stamped a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendPoint {

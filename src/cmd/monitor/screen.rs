@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use jiff::tz::TimeZone;
 use linkgauge::monitor::Live;
-use linkgauge::system::{Errno, PollFlags, poll, terminal_size, watch};
+use linkgauge::system::{terminal_size, wait_for_keys};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -106,7 +106,7 @@ fn run(terminal: &mut ScreenTerminal, mut view: View, stop: &AtomicBool) -> io::
         if view.take_state() | is_resized {
             terminal.draw(|frame| view::draw(frame, &mut view))?;
         }
-        if !wait_for_input()? {
+        if !wait_for_keys(TICK)? {
             continue;
         }
         while event::poll(Duration::ZERO)? {
@@ -127,22 +127,6 @@ fn key_of(key: KeyEvent) -> KeyCode {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => KeyCode::Char('q'),
         code => code,
     }
-}
-
-/// True if there are keys to read. An error if the terminal has gone: then reading would never end.
-fn wait_for_input() -> io::Result<bool> {
-    let stdin = io::stdin();
-    let mut fds = [watch(&stdin, PollFlags::IN)];
-    match poll(&mut fds, TICK) {
-        Ok(0) => return Ok(false),
-        Err(Errno::INTR) => return Ok(false),
-        found => found?,
-    };
-    let events = fds[0].revents();
-    if events.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
-        return Err(io::ErrorKind::BrokenPipe.into());
-    }
-    Ok(events.contains(PollFlags::IN))
 }
 
 #[cfg(test)]

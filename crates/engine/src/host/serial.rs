@@ -4,7 +4,6 @@
 //! Pseudo-terminals are covered only for the programs that hold them.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -81,7 +80,9 @@ fn read_port(root: &Path, name: &str) -> PortInfo {
     PortInfo {
         hardware: read_hardware_in(&entry),
         console,
-        group: fs::metadata(&path).ok().and_then(|found| group_name(root, found.gid())),
+        group: fs::metadata(&path)
+            .ok()
+            .and_then(|found| group_name(root, linkgauge_system::Ownership::of(&found).group)),
         may_open,
         remedy: (!may_open && !console).then(|| permission_remedy_in(root, &path)),
         used_by: find_port_user_in(root, Path::new(&device)).map(|user| user.to_string()),
@@ -142,7 +143,8 @@ pub(crate) fn permission_remedy(path: &Path) -> String {
 
 fn permission_remedy_in(root: &Path, path: &Path) -> String {
     let Ok(found) = fs::metadata(path) else { return "it has disappeared: list the ports again".to_owned() };
-    remedy_for_mode(found.mode(), group_name(root, found.gid()).as_deref(), path)
+    let ownership = linkgauge_system::Ownership::of(&found);
+    remedy_for_mode(ownership.mode, group_name(root, ownership.group).as_deref(), path)
 }
 
 fn remedy_for_mode(mode: u32, group: Option<&str>, path: &Path) -> String {

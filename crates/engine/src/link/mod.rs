@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use socket2::SockRef;
 
 pub use batch::{Batch, BatchSizes, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
@@ -59,7 +58,7 @@ mod tests;
 
 pub use linkgauge_model::endpoint::DEFAULT_PORT;
 pub use linkgauge_system::return_freed_buffers;
-pub(crate) use linkgauge_system::{BorrowedHandle, prefetch};
+pub(crate) use linkgauge_system::{BorrowedHandle, prefetch, socket_of};
 
 /// Static description of a transport, used for parsing, help, `doctor`, the table in the docs and the
 /// contract tests.
@@ -287,12 +286,12 @@ pub(crate) fn unacknowledged_time(link: &dyn Link) -> Option<Duration> {
 
 /// The Internet address that the socket of a link is connected to.
 pub fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
-    SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
+    socket_of(&own_socket(link)?)?.peer_addr().ok()?.as_socket()
 }
 
 /// The Internet address that the socket of a link is bound to.
 pub(crate) fn local_address(link: &dyn Link) -> Option<SocketAddr> {
-    SockRef::from(&own_socket(link)?).local_addr().ok()?.as_socket()
+    socket_of(&own_socket(link)?)?.local_addr().ok()?.as_socket()
 }
 
 /// TTL of test packets, so that the other end sees how many routers they have passed.
@@ -301,7 +300,7 @@ pub(crate) const MAX_HOP_LIMIT: u8 = 255;
 /// Sets the TTL (hop limit) of the packets that a link sends. Links without IP have none.
 pub(crate) fn set_hop_limit(link: &dyn Link, limit: u8) {
     let Some(descriptor) = own_socket(link) else { return };
-    let socket = SockRef::from(&descriptor);
+    let Some(socket) = socket_of(&descriptor) else { return };
     // The option that does not apply is refused.
     let _ = socket.set_ttl_v4(limit.into());
     let _ = socket.set_unicast_hops_v6(limit.into());

@@ -66,7 +66,7 @@ fn fault_to(
     let remote_ip = remote.map(|remote| remote.ip().to_canonical());
     // A closed port of TCP is refused by TCP itself, one of UDP by a report of its host: that of another host is a firewall's.
     let is_refused = source.kind() == io::ErrorKind::ConnectionRefused;
-    let is_udp = socket.protocol().is_ok_and(|protocol| protocol == Some(Protocol::UDP));
+    let is_udp = system::socket_protocol(socket) == Some(Protocol::UDP);
     let is_of_remote = |from: IpAddr| Some(from.to_canonical()) == remote_ip;
     let report = report.filter(|report| !(is_udp && is_refused && report.from.is_none_or(is_of_remote)));
     report

@@ -14,7 +14,7 @@ use super::{Caps, Fault, Framing, Link, prefetch};
 use crate::host::cpu;
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::traffic::WaitMode;
-use linkgauge_system::{AsHandle, EventFlags, EventQueue, Events, PollFlags, poll, watch};
+use linkgauge_system::{AsHandle, EventFlags, EventQueue, Events};
 
 /// A party on its link, as a shared thread runs it.
 pub trait Member {
@@ -373,7 +373,7 @@ impl<M: Member> SharedThread<M> {
         }
         if is_short && events.is_empty() {
             // Only now, because one of many busy members is usually ready at once.
-            let _ = poll(&mut [watch(&self.events, PollFlags::IN)], wait);
+            let _ = self.events.wait_exactly(wait);
             if self.events.wait(&mut events, first_wait).is_err() {
                 return;
             }
@@ -383,6 +383,9 @@ impl<M: Member> SharedThread<M> {
         }
         for (index, flags) in events.iter() {
             let index = index as u32;
+            if index == WAKER_INDEX {
+                self.waker.take_event();
+            }
             let Some(place) = self.places.get_mut(index as usize).and_then(Option::as_mut) else { continue };
             place.mode = StepMode::Shared;
             place.is_ending |= flags.intersects(ENDING);

@@ -1,17 +1,16 @@
 //! Applies the settings of a socket that a party requests for its link, after the link was opened.
 
-use linkgauge_system::BorrowedHandle;
+use linkgauge_system::{self as system, BorrowedHandle};
 use std::time::Duration;
 
 use super::traffic_class::set_traffic_class;
 use super::{Fault, Link, own_socket};
 use linkgauge_model::traffic::SocketSettings;
-use socket2::{SockRef, TcpKeepalive};
 
 /// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
 pub fn limit_unsent_bytes(socket: Option<BorrowedHandle<'_>>, bytes: u32) {
     if let Some(descriptor) = socket {
-        let _ = SockRef::from(&descriptor).set_tcp_notsent_lowat(bytes);
+        let _ = system::set_unsent_limit(descriptor, bytes);
     }
 }
 
@@ -20,11 +19,8 @@ pub(crate) const NO_LIMIT: u32 = 0;
 
 /// Changes the limit of the bytes that a TCP socket holds unsent, if it is `before`; the user may have set another.
 pub(crate) fn change_unsent_limit(socket: Option<BorrowedHandle<'_>>, before: u32, bytes: u32) {
-    let socket = socket.as_ref().map(SockRef::from);
-    if let Some(socket) =
-        socket.filter(|socket| socket.tcp_notsent_lowat().is_ok_and(|limit| limit == before))
-    {
-        let _ = socket.set_tcp_notsent_lowat(bytes);
+    if let Some(socket) = socket.filter(|socket| system::unsent_limit(socket) == Some(before)) {
+        let _ = system::set_unsent_limit(socket, bytes);
     }
 }
 
@@ -38,10 +34,9 @@ const KEEPALIVE_PROBES: u32 = 60;
 /// Other links have none.
 pub(crate) fn keep_alive(link: &dyn Link) {
     let Some(descriptor) = own_socket(link) else { return };
-    let socket = SockRef::from(&descriptor);
+    let Some(socket) = system::socket_of(&descriptor) else { return };
     if !socket.keepalive().unwrap_or(true) {
-        let wanted = TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL);
-        let _ = socket.set_tcp_keepalive(&wanted.with_retries(KEEPALIVE_PROBES));
+        let _ = system::set_keepalive(&socket, KEEPALIVE_INTERVAL, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES);
     }
 }
 
@@ -51,15 +46,14 @@ pub(crate) fn keep_alive(link: &dyn Link) {
 ///
 /// Fails for a link without a socket of its own, and for a setting that this kind of socket does not have.
 pub fn apply(socket: Option<BorrowedHandle<'_>>, settings: &SocketSettings) -> Result<(), Fault> {
-    let Some(descriptor) = socket else {
+    let Some(socket) = socket.as_ref().and_then(system::socket_of) else {
         return Err(Fault::Unsupported("this link has no socket: leave out the socket options".to_owned()));
     };
-    let socket = SockRef::from(&descriptor);
     if let Some(on) = settings.nodelay {
         socket.set_tcp_nodelay(on).map_err(Fault::system("set TCP_NODELAY"))?;
     }
     if let Some(on) = settings.quick_ack {
-        socket.set_tcp_quickack(on).map_err(Fault::system("set TCP_QUICKACK"))?;
+        system::set_quick_ack(&*socket, on).map_err(Fault::system("set TCP_QUICKACK"))?;
     }
     if let Some(bytes) = settings.send_buffer_bytes {
         socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;

@@ -27,6 +27,11 @@ impl Waker {
         self.0.event.add(1);
     }
 
+    /// Takes the event that the thread's queue has reported.
+    pub(super) fn take_event(&self) {
+        self.0.event.take_edge();
+    }
+
     /// Makes all members take a step soon, whatever they wait for: a state that they read has changed.
     pub(crate) fn sweep(&self) {
         self.0.should_sweep.store(true, SeqCst);

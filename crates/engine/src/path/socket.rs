@@ -87,6 +87,7 @@ impl ProbeSocket {
             let _ = system::stamp_on_request(&socket);
             target.ip.bind(&socket, target.address)?;
             socket.connect(&target.address.into()).map_err(Fault::system("connect"))?;
+            system::prepare_socket(&socket).map_err(Fault::system("prepare the socket"))?;
         }
         let nonce = fastrand::u64(..).to_be_bytes();
         Ok(ProbeSocket {

@@ -12,7 +12,7 @@ use socket2::{SockAddr, Socket, Type};
 use crate::host::radio::{self, RadioBlock};
 use crate::link::{Facts, Fault, Limitation};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
-use linkgauge_system::{self as system, Errno};
+use linkgauge_system::{self as system, Errno, MISSING_KEY};
 
 pub mod hci;
 
@@ -245,8 +245,8 @@ fn fault_with_limitation(
         Some(Errno::ACCESS | Errno::PERM) if operation == "bind" => {
             (Fault::NotPermitted, format!("{number} is for root: use sudo, or a PSM of 4097 and above"))
         }
-        // BADE: the pairing key is missing, perhaps only at one end.
-        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | Errno::BADE) => (
+        // The pairing key is missing, perhaps only at one end.
+        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | MISSING_KEY) => (
             Fault::NotPermitted,
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
                 .to_owned(),
@@ -339,7 +339,7 @@ mod tests {
             (Errno::HOSTUNREACH, "Check that it is on and in reach"),
             (Errno::ACCESS, "pair with it"),
             (Errno::PERM, "pair with it"),
-            (Errno::BADE, "pair with it"),
+            (MISSING_KEY, "pair with it"),
             (Errno::TIMEDOUT, "Check that it is on and in reach"),
             (Errno::NODEV, "no such adapter: 'bluetoothctl list'"),
             (Errno::NETDOWN, "bluetoothctl power on"),

@@ -5,18 +5,18 @@
 //! daemon.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::sdp::Uuid;
 use crate::link::fault::Fault;
+use linkgauge_system::LocalStream;
 
 /// Socket of the bus, by the specification of D-Bus.
 const SYSTEM_BUS_PATH: &str = "/run/dbus/system_bus_socket";
 
 /// The service stays registered while this value lives.
 pub(crate) struct ServiceRegistration {
-    _bus: UnixStream,
+    _bus: LocalStream,
 }
 
 /// Registers the service with the RFCOMM channel of the listener. Waits `within` for each reply.
@@ -30,7 +30,7 @@ pub(crate) fn register_service(
     within: Duration,
 ) -> Result<ServiceRegistration, Fault> {
     let failed = Fault::system(SYSTEM_BUS_PATH);
-    let mut bus = UnixStream::connect(SYSTEM_BUS_PATH).map_err(&failed)?;
+    let mut bus = LocalStream::connect(SYSTEM_BUS_PATH).map_err(&failed)?;
     let limit = Some(within.max(Duration::from_millis(1)));
     let set = bus.set_read_timeout(limit).and_then(|()| bus.set_write_timeout(limit));
     set.and_then(|()| bus.write_all(&auth_line())).map_err(&failed)?;
@@ -60,7 +60,7 @@ const MAX_REPLY_BYTES: usize = 64 << 10;
 
 /// Reads until `find` returns a value and the number of bytes it used.
 fn read_until<T>(
-    bus: &mut UnixStream,
+    bus: &mut LocalStream,
     received: &mut Vec<u8>,
     find: impl Fn(&[u8]) -> Option<(T, usize)>,
 ) -> Result<T, Fault> {

@@ -13,7 +13,7 @@ use crate::link::unsent::SilentAttempt;
 use crate::link::{Fault, OpenContext};
 use linkgauge_model::clock::Time;
 use linkgauge_model::endpoint::Endpoint;
-use linkgauge_system::{Errno, PollFd, PollFlags, poll, watch};
+use linkgauge_system::{CONNECT_BEGUN, PollFd, PollFlags, poll, socket_protocol, watch};
 
 /// `Connection Attempt Delay` of RFC 8305, 5.
 pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -66,7 +66,7 @@ fn race(
             return Err(kept.unwrap_or_else(silent_fault));
         }
         if now >= until {
-            let is_tcp = |socket: &Socket| socket.protocol().is_ok_and(|kind| kind == Some(Protocol::TCP));
+            let is_tcp = |socket: &Socket| socket_protocol(socket) == Some(Protocol::TCP);
             let fault = if attempts.iter().all(is_tcp) { silent.fault() } else { silent_fault() };
             keep_weightier(&mut kept, fault);
             return Err(kept.unwrap_or_else(silent_fault));
@@ -89,7 +89,7 @@ fn race(
 pub fn begin(socket: Socket, address: SocketAddr) -> Result<Socket, Fault> {
     socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
     match socket.connect(&address.into()) {
-        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+        Err(error) if error.raw_os_error() != Some(CONNECT_BEGUN.raw_os_error()) => {
             return Err(connect_fault(&socket, address, error));
         }
         _ => {}

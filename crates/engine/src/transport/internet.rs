@@ -224,7 +224,7 @@ impl IpOptions {
     /// Applies the options to a socket for `address`, before it is bound or connected.
     pub(crate) fn apply(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
         if let Some(device) = &self.device {
-            socket.bind_device(Some(device.as_bytes())).map_err(|error| device_fault(device, error))?;
+            system::bind_to_device(socket, device).map_err(|error| device_fault(device, error))?;
         }
         if let Some(ttl) = self.ttl {
             let set =
@@ -236,7 +236,7 @@ impl IpOptions {
         }
         // After the traffic class, which sets a priority of its own.
         self.priority
-            .map_or(Ok(()), |priority| socket.set_priority(priority))
+            .map_or(Ok(()), |priority| system::set_priority(socket, priority))
             .map_err(Fault::system("set the priority"))
     }
 
@@ -365,15 +365,14 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     let interface =
         connected_addresses(socket).and_then(|(local, remote)| recent_facts(socket, local, remote));
     note("interface", interface.map(Into::into));
-    let device = socket.device().ok().flatten();
-    note("bound_device", device.map(|name| String::from_utf8_lossy(&name).into()));
+    note("bound_device", system::bound_device(socket).map(Into::into));
     let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
-    let field = if is_v6 { socket.tclass_v6() } else { socket.tos_v4() };
+    let field = if is_v6 { system::traffic_class_v6(socket) } else { socket.tos_v4().ok() };
     let (dscp, ecn) = field.map_or((0, 0), |field| (field >> 2, field & 3));
     note("dscp", (dscp > 0).then_some(dscp.into()));
     let ttl = if is_v6 { socket.unicast_hops_v6() } else { socket.ttl_v4() };
     note("ttl", ttl.ok().filter(|ttl| *ttl != DEFAULT_TTL).map(Into::into));
-    note("priority", socket.priority().ok().filter(|priority| *priority > 0).map(Into::into));
+    note("priority", system::priority(socket).filter(|priority| *priority > 0).map(Into::into));
     // On streams the bits are those of the last segment.
     let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
     note("ecn", (ecn > 0 && !is_stream).then_some(ecn.into()));

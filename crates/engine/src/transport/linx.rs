@@ -12,7 +12,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket};
 
 use super::socket::parse_flag;
 use super::tcp;
@@ -81,7 +81,7 @@ pub(crate) const ETHERNET_TRANSPORT: Transport = Transport {
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
     resolve: None,
-    available: || match Socket::new(Domain::PACKET, Type::DGRAM, None) {
+    available: || match linkgauge_system::packet_socket() {
         Ok(_) => Ok(()),
         Err(error) => {
             let remedy = "packet sockets need root or the capability CAP_NET_RAW";

@@ -177,6 +177,7 @@ impl ProbePair {
         let socket = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).ok()?;
             socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).ok()?;
+            system::prepare_socket(&socket).ok()?;
             Some(socket)
         };
         let (sender, receiver) = (socket()?, socket()?);

@@ -7,7 +7,7 @@
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Socket};
 
 use super::connect_first::connect_first;
 use super::internet::{self, IpOptions, resolve_addresses};
@@ -19,7 +19,7 @@ use crate::link::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenC
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{self as system};
+use linkgauge_system as system;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "sctp",
@@ -39,7 +39,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| ASSOCIATION_CAPS),
     resolve: Some(internet::resolve),
     available: || {
-        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::SCTP)).map(|_| ()).map_err(|error| {
+        system::sctp_socket(Domain::IPV4).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
                 &error,
                 "the kernel has no SCTP, or has not loaded it",
@@ -86,7 +86,7 @@ impl Options {
     }
 
     fn open_socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::SCTP))
+        let socket = system::sctp_socket(Domain::for_address(address))
             .map_err(Fault::system("open an SCTP socket"))?;
         self.ip.apply(&socket, address.ip())?;
         self.apply_to_connection(&socket)?;

@@ -110,7 +110,7 @@ impl SerialLink {
                         IoDirection::Send => left.min(WRITE_RETRY_INTERVAL),
                         IoDirection::Receive => left,
                     };
-                    wait_ready(&self.device, which, wait);
+                    wait_ready(&*self.device, which, wait);
                 }
                 WaitMode::BusyPoll => {
                     self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
@@ -142,7 +142,7 @@ impl Link for SerialLink {
         LinkStatus {
             is_hung_up,
             is_broken: is_hung_up,
-            unacknowledged_bytes: system::unacknowledged_bytes(&self.device),
+            unacknowledged_bytes: system::unacknowledged_bytes(&*self.device),
             busy_poll_time: self.busy_poll_total,
             ..LinkStatus::default()
         }
@@ -164,7 +164,7 @@ impl Link for SerialLink {
         let within = match self.wait {
             WaitMode::Block if !within.is_zero() => {
                 let began = self.clock.now();
-                wait_ready(&self.device, IoDirection::Receive, within);
+                wait_ready(&*self.device, IoDirection::Receive, within);
                 within.saturating_sub(self.clock.now() - began)
             }
             _ => within,

@@ -80,6 +80,8 @@ impl SocketLink {
         wait: WaitMode,
         read_facts: ReadFacts,
     ) -> SocketLink {
+        // A socket that refuses this has failed, as its first call will say.
+        let _ = system::prepare_socket(&socket);
         SocketLink {
             socket,
             caps,
@@ -159,7 +161,7 @@ impl SocketLink {
     #[cold]
     fn has_learnt_mtu(&self, which: IoDirection, is_first: &mut bool) -> bool {
         let is_news = matches!(which, IoDirection::Receive) || std::mem::take(is_first);
-        let family = self.socket.domain().ok().and_then(IpFamily::of_domain);
+        let family = system::socket_domain(&self.socket).and_then(IpFamily::of_domain);
         let Some(family) = family.filter(|_| is_news && self.caps.framing == Framing::Message) else {
             return false;
         };
@@ -421,15 +423,13 @@ impl Link for SocketLink {
         }
         let unacknowledged_bytes =
             if is_acknowledged { system::unacknowledged_bytes(&self.socket) } else { None };
-        let mut socket = [watch(&self.socket, PollFlags::RDHUP)];
-        // Errors and the end of both directions are reported without a request.
-        let is_hung_up = poll(&mut socket, Duration::ZERO).is_ok_and(|ready| ready > 0);
+        let hang_up = system::hang_up(&self.socket);
         // An error is reported until a call has returned it. After that, unsent bytes have no remote to go to.
-        let has_error = socket[0].revents().contains(PollFlags::ERR);
+        let has_error = hang_up.is_some_and(|hang_up| hang_up.has_error);
         let has_no_peer =
             || matches!(self.socket.peer_addr(), Err(error) if error.kind() == io::ErrorKind::NotConnected);
         LinkStatus {
-            is_hung_up,
+            is_hung_up: hang_up.is_some(),
             is_broken: has_error || unacknowledged_bytes.is_some_and(|bytes| bytes > 0) && has_no_peer(),
             unacknowledged_bytes,
             retransmits: if is_stream {
@@ -475,7 +475,7 @@ impl Link for SocketLink {
         }
         if self.rearms_quick_ack {
             // A connection that has just ended refuses, and needs no acknowledgement.
-            let _ = self.socket.set_tcp_quickack(true);
+            let _ = system::set_quick_ack(&self.socket, true);
         }
         Ok(length)
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::connect_first;
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
@@ -18,6 +18,9 @@ use linkgauge_model::endpoint::{Endpoint, EndpointError};
 use linkgauge_model::plan::WaitMode;
 use linkgauge_model::units;
 use linkgauge_system::{self as system, Errno};
+
+/// The protocol of TCP over several paths (`IPPROTO_MPTCP` of linux/in.h).
+const MULTIPATH_TCP: i32 = 262;
 
 pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "tcp",
@@ -123,7 +126,7 @@ impl Options {
     }
 
     fn protocol(&self) -> Protocol {
-        if self.is_multipath { Protocol::MPTCP } else { Protocol::TCP }
+        if self.is_multipath { MULTIPATH_TCP.into() } else { Protocol::TCP }
     }
 
     /// A socket for that address, with the settings that must precede the connection.
@@ -162,9 +165,8 @@ impl Options {
         }
         if let Some(idle) = self.keepalive_idle {
             let between = (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1));
-            let wanted =
-                TcpKeepalive::new().with_time(idle).with_interval(between).with_retries(KEEPALIVE_PROBES);
-            socket.set_tcp_keepalive(&wanted).map_err(Fault::system("set the keepalive"))?;
+            system::set_keepalive(socket, idle, between, KEEPALIVE_PROBES)
+                .map_err(Fault::system("set the keepalive"))?;
         }
         socket.set_tcp_nodelay(self.nodelay).map_err(Fault::system("set TCP_NODELAY"))
     }
@@ -214,13 +216,13 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));
     };
-    note("mss_bytes", socket.tcp_mss().ok().map(Into::into));
+    note("mss_bytes", system::segment_bytes(socket).map(Into::into));
     note("nodelay", socket.tcp_nodelay().ok().map(Into::into));
     note("congestion_control", system::tcp_congestion(socket).map(Into::into));
-    let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| socket.tcp_keepalive_time().ok());
+    let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| system::keepalive_time(socket));
     note("keepalive_idle_seconds", idle.map(|idle| idle.as_secs().into()));
-    let protocol = socket.protocol().ok().flatten();
-    note("mptcp", (protocol == Some(Protocol::MPTCP)).then_some(true.into()));
+    let protocol = system::socket_protocol(socket);
+    note("mptcp", (protocol == Some(MULTIPATH_TCP.into())).then_some(true.into()));
     if let Some(info) = system::tcp_info(socket) {
         note("retransmitted_segments", info.retransmits().map(Into::into));
         note("kernel_rtt_ns", info.rtt_us().map(|micros| (u64::from(micros) * 1000).into()));

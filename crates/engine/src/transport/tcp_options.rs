@@ -74,7 +74,7 @@ impl TcpOptions {
     /// Applies the options to a socket, before it connects or once it was accepted.
     pub(crate) fn apply(&self, socket: &Socket) -> Result<(), Fault> {
         if let Some(on) = self.quick_ack {
-            socket.set_tcp_quickack(on).map_err(Fault::system("set TCP_QUICKACK"))?;
+            system::set_quick_ack(socket, on).map_err(Fault::system("set TCP_QUICKACK"))?;
         }
         for (option, timer, time) in [
             (DELAYED_ACK_OPTION.0, TcpTimer::DelayedAckMax, self.delayed_ack_max),
@@ -86,7 +86,7 @@ impl TcpOptions {
             }
         }
         if let Some(bytes) = self.not_sent_bytes {
-            socket.set_tcp_notsent_lowat(bytes).map_err(Fault::system("set TCP_NOTSENT_LOWAT"))?;
+            system::set_unsent_limit(socket, bytes).map_err(Fault::system("set TCP_NOTSENT_LOWAT"))?;
         }
         if let Some(bps) = self.pacing_bps {
             system::set_pacing_rate(socket, (bps / 8.0) as u64)
@@ -98,7 +98,7 @@ impl TcpOptions {
     /// Applies what must precede the connection.
     pub(crate) fn apply_before_connecting(&self, socket: &Socket) -> Result<(), Fault> {
         let Some(bytes) = self.segment_bytes else { return Ok(()) };
-        socket.set_tcp_mss(bytes).map_err(Fault::system("set the segment size"))
+        system::set_segment_bytes(socket, bytes).map_err(Fault::system("set the segment size"))
     }
 }
 
@@ -127,7 +127,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     }
     let pacing = system::pacing_rate(socket).map(|rate| ("pacing_limit_bps".to_owned(), (rate * 8).into()));
     facts.extend(pacing);
-    let not_sent = socket.tcp_notsent_lowat().ok().filter(|bytes| *bytes > 0 && *bytes < u32::MAX);
+    let not_sent = system::unsent_limit(socket).filter(|bytes| *bytes > 0 && *bytes < u32::MAX);
     facts.extend(not_sent.map(|bytes| ("not_sent_limit_bytes".to_owned(), bytes.into())));
 }
 

@@ -206,6 +206,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
         system::set_receive_destination(&socket, IpFamily::of_address(address.ip()))
             .map_err(Fault::system("ask for destinations"))?;
     }
+    system::prepare_server_socket(&socket).map_err(Fault::system("prepare the socket"))?;
     let local = socket.local_addr().map_err(Fault::system("read the local address"))?;
     let address = local.as_socket().unwrap_or(address);
     Ok(Box::new(UdpListener {

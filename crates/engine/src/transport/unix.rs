@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -182,7 +181,7 @@ impl Options {
 
     /// Whether the file is a socket without a listener.
     fn is_stale(&self, path: &Path, address: &SockAddr) -> bool {
-        let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+        let is_socket = system::is_socket_file(path);
         let Ok(probe) = self.open_socket() else { return false };
         let refused = || {
             // A live server with a full queue must not block this check.
@@ -224,29 +223,25 @@ pub(crate) struct BoundFile {
 
 impl BoundFile {
     fn of_path(path: &Path) -> Option<BoundFile> {
-        Some(BoundFile { path: path.to_owned(), identity: file_identity(path)? })
+        Some(BoundFile { path: path.to_owned(), identity: system::file_identity(path)? })
     }
 }
 
 impl Drop for BoundFile {
     fn drop(&mut self) {
         // Another process may have replaced the file meanwhile.
-        if file_identity(&self.path) == Some(self.identity) {
+        if system::file_identity(&self.path) == Some(self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn file_identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
 /// An address of this family in the form of an endpoint; `None` for a socket without a name.
 pub(crate) fn address_text(address: &SockAddr) -> Option<String> {
-    if let Some(path) = address.as_pathname() {
+    if let Some(path) = system::unix_path(address) {
         return Some(path.display().to_string());
     }
-    address.as_abstract_namespace().map(|name| format!("@{}", name.escape_ascii()))
+    system::abstract_name(address).map(|name| format!("@{}", name.escape_ascii()))
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket};
 
 use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener};
 use crate::link::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport};
@@ -22,7 +22,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| Caps::STREAM),
     resolve: None,
     available: || {
-        Socket::new(Domain::VSOCK, Type::STREAM, None).map(|_| ()).map_err(|error| {
+        system::vsock_socket().map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
                 &error,
                 "the kernel has no vsock, or has not loaded it",
@@ -77,8 +77,7 @@ impl Options {
     }
 
     fn open_socket(&self) -> Result<Socket, Fault> {
-        let socket =
-            Socket::new(Domain::VSOCK, Type::STREAM, None).map_err(Fault::system("open a vsock socket"))?;
+        let socket = system::vsock_socket().map_err(Fault::system("open a vsock socket"))?;
         if let Some(bytes) = self.buffer_bytes {
             system::set_vsock_buffer(&socket, bytes).map_err(Fault::system("set the buffer"))?;
         }
@@ -107,7 +106,7 @@ impl Options {
 
 /// An address in the form of an endpoint.
 fn address_text(address: &SockAddr) -> Option<String> {
-    address.as_vsock_address().map(|(cid, port)| format!("{cid}:{port}"))
+    system::vsock_cid_port(address).map(|(cid, port)| format!("{cid}:{port}"))
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
@@ -123,7 +122,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         return Err(Fault::Invalid("'any' is only for listening. Name a CID, local or host".to_owned()));
     }
     let socket = options.open_socket()?;
-    let address = SockAddr::vsock(options.cid, options.port_or_default(context));
+    let address = system::vsock_address(options.cid, options.port_or_default(context));
     socket
         .connect_timeout(&address, context.timeout)
         .map_err(|error| options.syscall_fault("connect", error))?;
@@ -141,9 +140,11 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
         0 => system::VSOCK_ANY_PORT,
         port => port,
     };
-    socket.bind(&SockAddr::vsock(options.cid, port)).map_err(|error| options.syscall_fault("bind", error))?;
+    socket
+        .bind(&system::vsock_address(options.cid, port))
+        .map_err(|error| options.syscall_fault("bind", error))?;
     socket::listen(&socket, LISTEN_BACKLOG).map_err(|error| options.syscall_fault("listen", error))?;
-    let bound = socket.local_addr().ok().and_then(|address| address.as_vsock_address());
+    let bound = socket.local_addr().ok().and_then(|address| system::vsock_cid_port(&address));
     let port = bound.map_or(port, |(_, port)| port);
     let address = endpoint.address();
     let cid = address.split_once(':').map_or(address, |(cid, _)| cid);

@@ -17,9 +17,7 @@ use super::wire::{CharacterTiming, NextDelivery, Wire};
 use linkgauge_engine::host::cpu;
 use linkgauge_engine::link::serial_line::{FlowControl, SerialSettings, XOFF, XON};
 use linkgauge_model::clock::{Clock, Time};
-use linkgauge_system::{
-    Errno, EventFlags, EventQueue, Events, PollFlags, Pty, PtyPacket, WakeEvent, poll, watch,
-};
+use linkgauge_system::{Errno, EventFlags, EventQueue, Events, Pty, PtyPacket, WakeEvent};
 
 /// A full terminal is tried again after this time, although it should signal free space.
 const RETRY_INTERVAL: Duration = Duration::from_millis(4);
@@ -228,9 +226,9 @@ impl UartEngine {
         let until = Time(due.at.0.saturating_sub(early.as_nanos() as u64));
         if until > now {
             // Not the timeout of the queue, which is in milliseconds on older kernels.
-            match poll(&mut [watch(&self.events, PollFlags::IN)], until.since(now)) {
-                Ok(0) => self.early_wake.record_wake(self.clock.now().since(until)),
-                Ok(_) => return self.poll_events(events),
+            match self.events.wait_exactly(until.since(now)) {
+                Ok(false) => self.early_wake.record_wake(self.clock.now().since(until)),
+                Ok(true) => return self.poll_events(events),
                 Err(Errno::INTR) => return Ok(()),
                 Err(errno) => return Err(errno.into()),
             }

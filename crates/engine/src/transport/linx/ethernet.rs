@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket};
 
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem, poll_within};
 use super::doorbell::Doorbell;
@@ -43,7 +43,7 @@ const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Opens a socket that receives this Ethernet type on this device, and the device.
 pub(crate) fn open_socket(node: &EthernetNode) -> Result<(Socket, system::NetworkDevice), Fault> {
-    let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
+    let socket = system::packet_socket().map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::NotPermitted(
             "this user may not open packet sockets: LINX over Ethernet needs root or the capability CAP_NET_RAW"
                 .to_owned(),

@@ -16,7 +16,7 @@ use super::{ConnectionRole, DisconnectReason};
 use crate::link::{Caps, Facts, Fault, Link};
 use linkgauge_model::clock::{Clock, Time};
 use linkgauge_model::plan::WaitMode;
-use linkgauge_system::{Blocking, BorrowedHandle, PollFlags, receive, watch};
+use linkgauge_system::{Blocking, BorrowedHandle, PollFlags, hang_up, receive, watch};
 
 /// Buffer for at least one message while another is in flight; also the limit of one system call.
 const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + MAX_MESSAGE_BYTES);
@@ -284,7 +284,7 @@ impl CarrierControl for StreamControl {
 
     fn is_closed_by_remote(&self) -> bool {
         // Errors and the end of both directions are reported as well.
-        poll_within(&mut [watch(&self.socket, PollFlags::RDHUP)], Duration::ZERO)
+        hang_up(&self.socket).is_some()
     }
 
     fn abort(&self) {

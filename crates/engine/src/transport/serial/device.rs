@@ -40,8 +40,8 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let path = endpoint.address();
-        if !path.starts_with('/') {
-            let wanted = "the path of a device, with the slash it begins with: serial:///dev/ttyS0";
+        if !linkgauge_system::is_port_address(path) {
+            let wanted = linkgauge_system::PORT_ADDRESS;
             return Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted });
         }
         let is_on = parse_flag(endpoint, RS485_OPTION.0)?;

@@ -128,7 +128,7 @@ impl UnixDatagramLink {
             SocketRole::Client if *from == pairing.destination => true,
             // The server that bound the path may spell it differently; a link of a linkgauge listener has no
             // path.
-            SocketRole::Client if from.as_abstract_namespace().is_none() => true,
+            SocketRole::Client if system::abstract_name(from).is_none() => true,
             SocketRole::Client => {
                 pairing.is_connected.store(socket.connect(from).is_ok(), Relaxed);
                 true
@@ -313,7 +313,7 @@ impl DatagramFamily for UnixFamily {
     ) -> Result<AcceptedLink<SocketPairing>, Fault> {
         let (socket, address) = bind_abstract(&self.options)?;
         let is_ours =
-            sender.as_abstract_namespace().is_some_and(|name| name.starts_with(ABSTRACT_NAME_PREFIX));
+            system::abstract_name(sender).is_some_and(|name| name.starts_with(ABSTRACT_NAME_PREFIX));
         let path = if is_ours { None } else { Some(listener.try_clone()) };
         let pairing = Arc::new(SocketPairing {
             destination: sender.clone(),
