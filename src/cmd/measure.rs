@@ -448,7 +448,7 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()
     let is_answered_by_errors = run
         .cases
         .iter()
-        .all(|case| !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty());
+        .all(|case| !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty() && !has_hops(case));
     let is_wanted = measured && !is_answered_by_errors;
     let written = flags.output.write(run, if is_wanted { text } else { RunText::Omitted });
     ended_before_result(run);
@@ -456,6 +456,11 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()
         flags.save.save_and_print(run, flags.output.messages());
     }
     written
+}
+
+/// Whether routers replied on the way to a host, reached or not.
+fn has_hops(case: &CaseResult) -> bool {
+    case.path.as_ref().is_some_and(|path| !path.hops.is_empty())
 }
 
 /// Whether the user ended the run before it had a result or an error. Then a line says so.

@@ -38,12 +38,14 @@ pub(crate) fn path_answer(case: &CaseResult, path: &PathResult, target: &str) ->
         PathEnd::Reached => format!("{count} to {target}{time}"),
         PathEnd::Refused => {
             let router = path.refused_by.map_or("a router".to_owned(), |address| address.to_string());
-            format!("{count} towards {target}{time}; {router} does not forward the probes")
+            format!("{target} is not reached: {router} behind {count} does not forward the probes")
         }
-        PathEnd::Silent if path.hops.is_empty() => format!("no hop towards {target} answers"),
-        PathEnd::Silent => {
-            format!("{count} towards {target}{time}; what follows is silent, like a firewall")
-        }
+        PathEnd::Silent => match last {
+            Some(last) => {
+                format!("{target} is not reached: nothing replies behind {}", hop_name(path, last.hop))
+            }
+            None => format!("{target} is not reached: no hop replies"),
+        },
     };
     let findings: Vec<String> =
         [loss_finding(case, path), lost_at_end(case, path), path.mtu.as_ref().map(|mtu| mtu_text(path, mtu))]

@@ -124,15 +124,21 @@ fn case_answer(case: &CaseResult) -> String {
     let (link, target) = link_and_target(case);
     let subject = format!("{link} {} {target}", (shown.subject)(case));
     let answer = match reason_without_result(case) {
+        Some(_) if has_hops(case) => return (shown.answer)(case),
         Some(reason) => reason,
         None if case.complete || is_zero_import(case) => (shown.answer)(case),
         None => format!("{}; stopped early", (shown.answer)(case)),
     };
     // The answer names the host.
-    if case.path.is_some() && is_path(case) && reason_without_result(case).is_none() {
+    if case.path.is_some() && is_path(case) {
         return answer;
     }
     format!("{}: {answer}", subject.trim_start())
+}
+
+/// Whether the case is a path on which routers replied, whether the host did or not.
+fn has_hops(case: &CaseResult) -> bool {
+    is_path(case) && case.path.as_ref().is_some_and(|path| !path.hops.is_empty())
 }
 
 /// Whether another program's test ran to its end, and a direction of it delivered nothing.

@@ -141,8 +141,8 @@ fn measure_case(plan: &PathPlan, context: &RunContext) -> CaseResult {
     let failure = match measured {
         Ok(trace) => {
             result.figures = end_figures(&trace);
-            result.path = Some(describe(plan, &trace, context));
-            no_replies(&trace).filter(|_| !context.is_interrupted())
+            let path = result.path.insert(describe(plan, &trace, context));
+            not_reached(&trace, path).filter(|_| !context.is_interrupted())
         }
         Err(error) => Some(Failure::from(error)),
     };
@@ -194,22 +194,33 @@ fn trace(plan: &PathPlan, context: &RunContext) -> Result<Trace, LinkError> {
     Ok(Trace { target, samples, ends })
 }
 
-/// Reason why a path has no hop.
-fn no_replies(trace: &Trace) -> Option<Failure> {
-    let is_silent = trace.samples.iter().all(|sample| sample.reply.is_none());
-    is_silent.then(|| {
-        let others = match trace.target.kind {
-            ProbeKind::Udp => "--probe icmp, or --probe tcp with a port that is open",
-            ProbeKind::Icmp => "--probe udp, or --probe tcp with a port that is open",
-            ProbeKind::Tcp => "--probe icmp or --probe udp",
-        };
-        let address = trace.target.address.ip();
-        let kind = trace.target.kind.name();
-        let message = format!(
-            "{address}: no router and no host replied to {kind} probes: a firewall may drop them or their replies. Try {others}"
-        );
-        Failure::new(FailureKind::NoData, message)
-    })
+/// Reason why the host is not reached, with the place where the path ends.
+fn not_reached(trace: &Trace, path: &PathResult) -> Option<Failure> {
+    let others = match trace.target.kind {
+        ProbeKind::Udp => "--probe icmp, or --probe tcp with a port that is open",
+        ProbeKind::Icmp => "--probe udp, or --probe tcp with a port that is open",
+        ProbeKind::Tcp => "--probe icmp or --probe udp",
+    };
+    let kind = trace.target.kind.name();
+    let last = path.hops.iter().rev().find_map(|hop| Some((hop.hop, hop.hosts.first()?.address)));
+    let place = last.map(|(hop, address)| format!("the last router that replied is hop {hop} ({address})"));
+    let why = match (path.end, path.refused_by, place) {
+        (PathEnd::Reached, ..) => return None,
+        (PathEnd::Refused, Some(router), place) => {
+            let place = place.map_or(String::new(), |place| format!("; {place}"));
+            format!(
+                "not reached: {router} has no route to it, finds no such host, or forbids {kind} probes{place}. Check the address, or \
+                 try {others}"
+            )
+        }
+        (_, _, Some(place)) => {
+            format!("not reached: {place}. The host is down, or a firewall drops {kind} probes or their replies. Try {others}")
+        }
+        (_, _, None) => format!(
+            "no router and no host replied to {kind} probes: a firewall may drop them or their replies. Try {others}"
+        ),
+    };
+    Some(Failure::new(FailureKind::NoData, format!("{}: {why}", trace.target.address.ip())))
 }
 
 /// The round trips to the host, as figures of a case. Where the host is not reached, no probe of its round returned.
