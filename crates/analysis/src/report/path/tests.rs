@@ -67,10 +67,12 @@ fn a_load_with_its_path_in_80_columns() {
 #[test]
 fn a_path_that_a_router_ends() {
     insta::assert_snapshot!(text(&sample_runs::path_refused(), 80), @r#"
-    1 hop towards 192.0.2.99, 520 µs; 198.51.100.1 does not forward the probes. 10
-      probes of each hop, 10.2 s
+    192.0.2.99 is not reached: 198.51.100.1 behind 1 hop does not forward the
+      probes. 10 probes of each hop, 10.2 s
       hop  host          answers       min       p50       max    jitter
         1  198.51.100.1      all  410.0 µs  520.0 µs  900.0 µs  90.00 µs
+
+    incomplete: part of the plan was not measured
     "#);
 }
 
