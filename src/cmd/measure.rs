@@ -445,10 +445,9 @@ fn compare_with_earlier(run: &mut Run, save: &SaveFlags) {
 /// Reports and saves a run. If nothing arrived, the errors that were printed before are its text.
 pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()> {
     let measured = run.cases.iter().any(|case| case.figures.has_measurements());
-    let is_answered_by_errors = run
-        .cases
-        .iter()
-        .all(|case| !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty() && !has_hops(case));
+    let is_answered_by_errors = run.cases.iter().all(|case| {
+        !case.failures.is_empty() && !case.has_arrivals() && case.thresholds.is_empty() && !has_hops(case)
+    });
     let is_wanted = measured && !is_answered_by_errors;
     let written = flags.output.write(run, if is_wanted { text } else { RunText::Omitted });
     ended_before_result(run);

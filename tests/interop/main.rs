@@ -53,7 +53,6 @@ mod tools;
 mod two_hosts;
 mod uart;
 mod wifi;
-mod windows;
 
 #[path = "../common/mod.rs"]
 mod common;

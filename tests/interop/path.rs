@@ -127,7 +127,10 @@ fn a_host_that_is_not_reached_is_a_failure_with_its_place() {
     let program = env!("CARGO_BIN_EXE_linkgauge");
     Lab::on(&lab.server, "ip route add blackhole 10.99.0.1");
     let path = |host: &str| {
-        Lab::on(&lab.client, &format!("LINKGAUGE_STORE= {program} path {host} -n -c 2 -m 5 -q; echo status $?"))
+        Lab::on(
+            &lab.client,
+            &format!("LINKGAUGE_STORE= {program} path {host} -n -c 2 -m 5 -q; echo status $?"),
+        )
     };
     let refused = path("10.77.9.9");
     assert!(refused.starts_with("10.77.9.9 is not reached: 10.77."), "{refused}");

@@ -292,14 +292,14 @@ fn replies_state_the_class_and_the_ttl_of_the_request() {
     request[13] = 1;
     request[44..48].copy_from_slice(&[0x80, 4, 0, 4]);
     let mut reply = [0; 100];
-    let mut exchange = || {
+    let mut reply_to_request = || {
         socket.send(&request).unwrap();
         let length = socket.recv(&mut reply).unwrap();
         reply[..length].to_vec()
     };
     // The system does not report about the first packet.
-    assert_eq!(exchange()[44..48], [0x80, 4, 0, 4]);
-    let reply = exchange();
+    assert_eq!(reply_to_request()[44..48], [0x80, 4, 0, 4]);
+    let reply = reply_to_request();
     assert_eq!(reply[44..], [0, 4, 0, 4, 46 >> 4, (46 << 4 & 0xff) as u8, 0, 0]);
     assert_eq!(reply[40], 77);
 }

@@ -214,7 +214,9 @@ fn not_reached(trace: &Trace, path: &PathResult) -> Option<Failure> {
             )
         }
         (_, _, Some(place)) => {
-            format!("not reached: {place}. The host is down, or a firewall drops {kind} probes or their replies. Try {others}")
+            format!(
+                "not reached: {place}. The host is down, or a firewall drops {kind} probes or their replies. Try {others}"
+            )
         }
         (_, _, None) => format!(
             "no router and no host replied to {kind} probes: a firewall may drop them or their replies. Try {others}"

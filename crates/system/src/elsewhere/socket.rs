@@ -1,4 +1,4 @@
-//! State of sockets that only Linux tells, and options that only it has.
+//! State of sockets that only Linux reports, and options that only it has.
 
 use std::io;
 use std::time::Duration;

@@ -189,7 +189,7 @@ pub fn is_socket_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket())
 }
 
-/// What tells a file from one that replaced it.
+/// Identity of a file, which one that replaced it does not have.
 pub fn file_identity(path: &Path) -> Option<(u64, u64)> {
     path.symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
 }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
 
-use crate::platform::terminal::Request;
+use crate::platform::terminal::ControlRequest;
 
 /// Bytes that arrived and were not read yet; of datagrams, those of the first.
 pub fn unread_bytes(fd: impl AsFd) -> Option<u64> {
@@ -12,7 +12,7 @@ pub fn unread_bytes(fd: impl AsFd) -> Option<u64> {
 }
 
 /// A request that writes one `int`.
-pub(crate) fn queue_bytes(fd: impl AsFd, request: Request) -> Option<u64> {
+pub(crate) fn queue_bytes(fd: impl AsFd, request: ControlRequest) -> Option<u64> {
     let mut bytes: c_int = 0;
     // SAFETY: the requests of this crate write one `int`, which lives through the call.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request, &mut bytes) };

@@ -8,7 +8,7 @@ use libc::c_int;
 
 use super::error::Errno;
 use super::ready::{PollFlags, poll, watch};
-use crate::platform::terminal::Request;
+use crate::platform::terminal::ControlRequest;
 
 /// Makes reads from the master of a pseudo-terminal begin with a byte for their type.
 pub(crate) fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
 /// pointers that are never dereferenced.
 pub(crate) unsafe fn terminal_control<T: Copy>(
     fd: impl AsFd,
-    request: Request,
+    request: ControlRequest,
     value: &mut T,
 ) -> io::Result<()> {
     // SAFETY: the value has the request's type, as the caller promises, and lives through the call; the descriptor is
@@ -52,7 +52,7 @@ pub(crate) fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Re
 pub(crate) fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCSBRK } else { libc::TIOCCBRK };
     // SAFETY: neither request takes a value, so the pointer is not dereferenced.
-    unsafe { terminal_control(fd, request as Request, &mut 0 as &mut c_int) }
+    unsafe { terminal_control(fd, request as ControlRequest, &mut 0 as &mut c_int) }
 }
 
 /// The driver's counters of a serial port since the machine started: `serial_icounter_struct` of

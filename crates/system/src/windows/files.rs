@@ -205,7 +205,7 @@ pub fn is_socket_file(_path: &Path) -> bool {
     false
 }
 
-/// What tells a file from one that replaced it: none here.
+/// Identity of a file, which one that replaced it does not have: none here.
 pub fn file_identity(_path: &Path) -> Option<(u64, u64)> {
     None
 }

@@ -77,7 +77,7 @@ unsafe fn text(characters: *const u16) -> String {
     while unsafe { *characters.add(length) } != 0 {
         length += 1;
     }
-    // SAFETY: so many characters stand before the zero.
+    // SAFETY: this number of characters stands before the zero.
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(characters, length) })
 }
 

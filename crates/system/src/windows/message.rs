@@ -16,8 +16,9 @@ use windows_sys::Win32::Networking::WinSock::{
 
 use super::error::Errno;
 use super::handle::{AsHandle, raw_socket};
+use super::poll_flags::PollFlags;
 use super::raw::{ControlBuffer, get_option, receive_function, set_option};
-use super::ready::{PollFlags, poll, watch};
+use super::ready::{poll, watch};
 use crate::message::{Blocking, DatagramInfo, IpFields, ReceivedDatagram};
 
 /// Prepares a socket for the functions of this crate.
@@ -54,9 +55,9 @@ pub fn prepare_server_socket(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Which time-out of a socket limits a wait, and what to wait for.
+/// Which timeout of a socket limits a wait, and what to wait for.
 #[derive(Clone, Copy)]
-enum Way {
+enum Traffic {
     In,
     Out,
 }
@@ -65,7 +66,7 @@ enum Way {
 #[inline]
 fn attempt<T>(
     socket: &impl AsHandle,
-    way: Way,
+    way: Traffic,
     blocking: Blocking,
     mut operation: impl FnMut(usize) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
@@ -79,11 +80,11 @@ fn attempt<T>(
     }
 }
 
-/// Waits until the socket is ready, as long as its time-out says.
-fn wait(socket: &impl AsHandle, way: Way) -> Result<(), Errno> {
+/// Waits until the socket is ready, as long as its timeout says.
+fn wait(socket: &impl AsHandle, way: Traffic) -> Result<(), Errno> {
     let (flags, option) = match way {
-        Way::In => (PollFlags::IN, SO_RCVTIMEO),
-        Way::Out => (PollFlags::OUT, SO_SNDTIMEO),
+        Traffic::In => (PollFlags::IN, SO_RCVTIMEO),
+        Traffic::Out => (PollFlags::OUT, SO_SNDTIMEO),
     };
     let within = match get_option(socket, SOL_SOCKET, option) {
         None | Some(0) => Duration::MAX,
@@ -112,7 +113,7 @@ fn length(bytes: usize) -> i32 {
 /// Sends one message, or bytes of a stream.
 #[inline]
 pub fn send(socket: impl AsHandle, bytes: &[u8], blocking: Blocking) -> Result<usize, Errno> {
-    attempt(&socket, Way::Out, blocking, |raw| {
+    attempt(&socket, Traffic::Out, blocking, |raw| {
         // SAFETY: `bytes` is valid for reads of the stated length.
         let sent = unsafe {
             windows_sys::Win32::Networking::WinSock::send(raw, bytes.as_ptr(), length(bytes.len()), 0)
@@ -124,12 +125,12 @@ pub fn send(socket: impl AsHandle, bytes: &[u8], blocking: Blocking) -> Result<u
 /// Receives one message, of which the end is lost where `into` is shorter, or bytes of a stream.
 #[inline]
 pub fn receive(socket: impl AsHandle, into: &mut [u8], blocking: Blocking) -> Result<usize, Errno> {
-    attempt(&socket, Way::In, blocking, |raw| receive_raw(raw, into, 0))
+    attempt(&socket, Traffic::In, blocking, |raw| receive_raw(raw, into, 0))
 }
 
 /// Bytes that wait to be received, as far as there is room for them; does not wait.
 pub fn peek(socket: impl AsHandle, into: &mut [u8]) -> Result<usize, Errno> {
-    attempt(&socket, Way::In, Blocking::Never, |raw| receive_raw(raw, into, MSG_PEEK))
+    attempt(&socket, Traffic::In, Blocking::Never, |raw| receive_raw(raw, into, MSG_PEEK))
 }
 
 #[inline]
@@ -163,7 +164,7 @@ fn receive_with_control<T>(
     read: impl Fn(&ControlBuffer, &WSAMSG) -> T,
 ) -> Result<(usize, SockAddr, T), Errno> {
     let function = receive_function(socket)?.ok_or(Errno::OPNOTSUPP)?;
-    attempt(socket, Way::In, blocking, |raw| {
+    attempt(socket, Traffic::In, blocking, |raw| {
         let mut part = WSABUF { len: length(into.len()) as u32, buf: into.as_mut_ptr() };
         let mut control = ControlBuffer::new();
         let mut value = None;
@@ -317,7 +318,7 @@ pub fn send_to(
         Control: control,
         dwFlags: 0,
     };
-    attempt(&socket, Way::Out, blocking, |raw| {
+    attempt(&socket, Traffic::Out, blocking, |raw| {
         let mut sent = 0;
         // SAFETY: message, address, part, control buffer and bytes live through the call, which only reads them.
         let result = unsafe { WSASendMsg(raw, &message, 0, &mut sent, std::ptr::null_mut(), None) };

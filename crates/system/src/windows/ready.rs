@@ -5,68 +5,16 @@ use std::os::windows::io::{AsSocket, BorrowedSocket};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
-use windows_sys::Win32::Networking::WinSock::{
-    POLLERR, POLLHUP, POLLNVAL, POLLOUT, POLLRDNORM, WSAPOLLFD, WSAPoll,
-};
+use windows_sys::Win32::Networking::WinSock::{WSAPOLLFD, WSAPoll};
 
 use super::error::Errno;
 use super::handle::{AsHandle, BorrowedHandle, raw_socket};
+use super::poll_flags::PollFlags;
 use super::serial_port::{PortHandle, SerialPort};
 use crate::WakeEvent;
 
-/// What to wait for, or what has happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PollFlags(i16);
-
-impl PollFlags {
-    /// Input, or the end of it.
-    pub const IN: PollFlags = PollFlags(POLLRDNORM);
-    /// Room for output.
-    pub const OUT: PollFlags = PollFlags(POLLOUT);
-    /// An error.
-    pub const ERR: PollFlags = PollFlags(POLLERR);
-    /// The connection has ended.
-    pub const HUP: PollFlags = PollFlags(POLLHUP);
-    /// This is no handle.
-    pub const NVAL: PollFlags = PollFlags(POLLNVAL);
-
-    /// Nothing.
-    pub const fn empty() -> PollFlags {
-        PollFlags(0)
-    }
-
-    /// Whether there is nothing.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether any of the others is among these.
-    pub const fn intersects(self, other: PollFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Whether all of the others are among these.
-    pub const fn contains(self, other: PollFlags) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for PollFlags {
-    type Output = PollFlags;
-
-    fn bitor(self, other: PollFlags) -> PollFlags {
-        PollFlags(self.0 | other.0)
-    }
-}
-
-impl std::ops::BitOrAssign for PollFlags {
-    fn bitor_assign(&mut self, other: PollFlags) {
-        self.0 |= other.0;
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
-enum Target<'a> {
+enum WatchedTarget<'a> {
     Socket(usize),
     Port(&'a SerialPort),
     PortHandle(PortHandle),
@@ -75,7 +23,7 @@ enum Target<'a> {
 /// An entry for [`poll`]: a handle, what to wait for, and what has happened.
 #[derive(Debug, Clone)]
 pub struct PollFd<'a> {
-    target: Target<'a>,
+    target: WatchedTarget<'a>,
     wanted: PollFlags,
     happened: PollFlags,
 }
@@ -84,8 +32,8 @@ impl<'a> PollFd<'a> {
     /// An entry for this handle.
     pub fn from_borrowed_fd(handle: BorrowedHandle<'a>, wanted: PollFlags) -> PollFd<'a> {
         let target = match handle {
-            BorrowedHandle::Socket(_) => Target::Socket(raw_socket(&handle)),
-            BorrowedHandle::Port(port) => Target::Port(port),
+            BorrowedHandle::Socket(_) => WatchedTarget::Socket(raw_socket(&handle)),
+            BorrowedHandle::Port(port) => WatchedTarget::Port(port),
         };
         PollFd { target, wanted, happened: PollFlags::empty() }
     }
@@ -112,11 +60,11 @@ const PORT_INTERVAL: Duration = Duration::from_millis(1);
 /// The system refuses.
 pub fn poll(watched: &mut [PollFd<'_>], within: Duration) -> Result<usize, Errno> {
     let began = Instant::now();
-    if let [PollFd { target: Target::Port(port), wanted, happened }] = watched {
+    if let [PollFd { target: WatchedTarget::Port(port), wanted, happened }] = watched {
         *happened = port.wait(*wanted, within);
         return Ok(usize::from(!happened.is_empty()));
     }
-    let has_port = watched.iter().any(|entry| !matches!(entry.target, Target::Socket(_)));
+    let has_port = watched.iter().any(|entry| !matches!(entry.target, WatchedTarget::Socket(_)));
     loop {
         let left = within.saturating_sub(began.elapsed());
         let ready_ports = watched.iter_mut().map(PollFd::ask_port).filter(|is_ready| *is_ready).count();
@@ -134,9 +82,9 @@ impl PollFd<'_> {
     /// Asks a port whether it is ready.
     fn ask_port(&mut self) -> bool {
         self.happened = match self.target {
-            Target::Socket(_) => PollFlags::empty(),
-            Target::Port(port) => port.readiness(self.wanted),
-            Target::PortHandle(port) => port.readiness(self.wanted),
+            WatchedTarget::Socket(_) => PollFlags::empty(),
+            WatchedTarget::Port(port) => port.readiness(self.wanted),
+            WatchedTarget::PortHandle(port) => port.readiness(self.wanted),
         };
         !self.happened.is_empty()
     }
@@ -156,7 +104,7 @@ fn poll_sockets(watched: &mut [PollFd<'_>], millis: u128) -> Result<usize, Errno
     };
     let mut count = 0;
     for entry in watched.iter() {
-        if let Target::Socket(socket) = entry.target {
+        if let WatchedTarget::Socket(socket) = entry.target {
             entries[count] = WSAPOLLFD { fd: socket, events: entry.wanted.0, revents: 0 };
             count += 1;
         }
@@ -169,7 +117,7 @@ fn poll_sockets(watched: &mut [PollFd<'_>], millis: u128) -> Result<usize, Errno
     // SAFETY: `entries` has at least `count` entries, which live through the call.
     let ready = unsafe { WSAPoll(entries.as_mut_ptr(), count as u32, millis) };
     let ready = usize::try_from(ready).map_err(|_| Errno::last())?;
-    let sockets = watched.iter_mut().filter(|entry| matches!(entry.target, Target::Socket(_)));
+    let sockets = watched.iter_mut().filter(|entry| matches!(entry.target, WatchedTarget::Socket(_)));
     for (entry, polled) in sockets.zip(&entries[..count]) {
         entry.happened = PollFlags(polled.revents);
     }
@@ -195,8 +143,8 @@ impl RawHandle {
 /// An entry for a wait. The handle may have been closed; the wait reports that.
 pub(crate) fn watch_raw(handle: RawHandle, wanted: PollFlags) -> PollFd<'static> {
     let target = match handle {
-        RawHandle::Socket(socket) => Target::Socket(socket),
-        RawHandle::Port(port) => Target::PortHandle(port),
+        RawHandle::Socket(socket) => WatchedTarget::Socket(socket),
+        RawHandle::Port(port) => WatchedTarget::PortHandle(port),
     };
     PollFd { target, wanted, happened: PollFlags::empty() }
 }

@@ -25,7 +25,7 @@ use windows_sys::Win32::System::Threading::CreateEventW;
 
 use super::error::Errno;
 use super::line_modes::{line_of, settings_of};
-use super::ready::PollFlags;
+use super::poll_flags::PollFlags;
 use crate::serial_port::{PortError, Rs485};
 use crate::serial_settings::{ModemLines, OutputSignal, PurgeTarget, SerialSettings, UartErrors};
 
@@ -105,7 +105,7 @@ impl PortHandle {
 /// A write ends after this time, whatever the flow control says, with what it has written.
 const WRITE_TIMEOUT_MS: u32 = 100;
 
-/// Time-outs of the port with which a read waits for its first byte, at most this long.
+/// Timeouts of the port with which a read waits for its first byte, at most this long.
 fn timeouts(millis: u32) -> COMMTIMEOUTS {
     COMMTIMEOUTS {
         ReadIntervalTimeout: u32::MAX,
@@ -416,7 +416,7 @@ impl SerialPort {
         if first + more == 0 { Err(Errno::AGAIN) } else { Ok(first + more) }
     }
 
-    /// Reads at least one byte, unless the time-out of the port passes.
+    /// Reads at least one byte, unless the timeout of the port passes.
     fn read_now(&self, into: &mut [u8]) -> Result<usize, Errno> {
         self.operate(|handle, overlapped| {
             // SAFETY: `into` lives until the operation is complete, for which `operate` waits.

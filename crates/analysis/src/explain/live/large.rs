@@ -16,7 +16,7 @@ const SIZES: [u32; 12] = [512, 1232, 1360, 1372, 1392, 1400, 1448, 1460, 1464, 1
 const TIMEOUT_RATIO: u32 = 20;
 const MIN_TIMEOUT: Duration = Duration::from_millis(300);
 const MAX_TIMEOUT: Duration = Duration::from_secs(1);
-/// A block without a reply is tried so often.
+/// A block without a reply is tried this many times.
 const TRIES: u32 = 2;
 /// Maximum round trip of the search; slower ones reach the timeout with large messages.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(100);

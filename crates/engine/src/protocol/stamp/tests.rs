@@ -30,10 +30,13 @@ struct TestReflector {
 
 impl TestReflector {
     pub fn new(dialect: StampVariant, token: Option<&str>, stateless: bool) -> TestReflector {
-        TestReflector {
-            party: new_service(&facts(token, stateless), dialect).new_party(&CAPS, "192.0.2.1:5000"),
-            now: 0,
-        }
+        TestReflector::of(&facts(token, stateless), dialect)
+    }
+
+    fn of(config: &Arc<ServerConfig>, dialect: StampVariant) -> TestReflector {
+        let mut party = new_service(config, dialect).new_party(&CAPS, "192.0.2.1:5000");
+        assert!(matches!(party.next_step(Time(0)), Step::Tune(_)), "the TTL of its replies");
+        TestReflector { party, now: 0 }
     }
 
     /// Delivers a packet. Returns the reply that is sent 125 µs later, if any.
@@ -117,9 +120,8 @@ fn both_clocks_must_be_synchronised_for_common_time() {
     ] {
         let time_of_day = Some(TimeOfDay { offset_ns: 0, error_ns: remote, ptp: None });
         let config = Arc::new(ServerConfig { time_of_day, ..ServerConfig::default() });
-        let party = new_service(&config, StampVariant::Stamp).new_party(&CAPS, "192.0.2.1:5000");
         let (mut client, mut reflector) =
-            (sender(StampVariant::Stamp, None, 44), TestReflector { party, now: 0 });
+            (sender(StampVariant::Stamp, None, 44), TestReflector::of(&config, StampVariant::Stamp));
         client.local_error = local.map(|stated_ns| ClockError { stated_ns, stated_at: Time(7) });
         let request = encode_request(&mut client, 0);
         assert_eq!(

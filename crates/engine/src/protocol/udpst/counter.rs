@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_copies_and_late_datagrams_are_told_apart() {
+    fn losses_copies_and_late_datagrams_are_separated() {
         let mut counter = LoadCounter::default();
         for number in [1, 2, 5, 4, 5, 9, 100] {
             counter.add(&load(number, 0), 100, at(1));

@@ -177,7 +177,7 @@ pub struct Row {
     pub payloads: [u32; 2],
     /// Datagrams of a burst.
     pub bursts: [u32; 2],
-    /// Bytes of a datagram after each burst of the second transmitter; 0: none. With [`RANDOM_SIZE`] it is the maximum.
+    /// Bytes of a datagram after each burst of the second transmitter; 0: none. With `RANDOM_SIZE` it is the maximum.
     pub addon: u32,
 }
 
