@@ -12,10 +12,8 @@ use linkgauge_model::stats;
 /// Payloads around the limits of common paths: datagrams and segments in packets of 1280, 1400, 1420, 1480, 1492 and 1500 bytes, and
 /// more than one packet.
 const SIZES: [u32; 12] = [512, 1232, 1360, 1372, 1392, 1400, 1448, 1460, 1464, 1472, 1473, 2000];
-/// The time for a reply, as a multiple of the usual one, and its limits.
-const TIMEOUT_RATIO: u32 = 20;
-const MIN_TIMEOUT: Duration = Duration::from_millis(300);
-const MAX_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for a reply: a server may wake up meanwhile, and this host be busy.
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// A block without a reply is tried this many times.
 const TRIES: u32 = 2;
 /// Maximum round trip of the search; slower ones reach the timeout with large messages.
@@ -45,13 +43,12 @@ pub(super) fn find_limit(
     if round_trip > MAX_ROUND_TRIP || usual >= SIZES[0] {
         return Ok(None);
     }
-    let timeout = (round_trip * TIMEOUT_RATIO).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
-    let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: TRIES * timeout, warm_up: 0 };
+    let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: TRIES * TIMEOUT, warm_up: 0 };
     let has_reply = |bytes: u32| {
-        if runner.left() < TRIES * timeout {
+        if runner.left() < TIMEOUT {
             return Ok(None);
         }
-        match runner.run(&[Change::MessageBytes(bytes), Change::Timeout(timeout)], plan) {
+        match runner.run(&[Change::MessageBytes(bytes), Change::Timeout(TIMEOUT)], plan) {
             Ok(_) => Ok(Some(true)),
             Err(LiveError::Measurement(_)) => Ok(Some(false)),
             Err(error) => Err(error),
@@ -62,7 +59,7 @@ pub(super) fn find_limit(
 
 /// The limit, of a link on which a transfer fails: its packets are as large as they can be.
 pub(super) fn find_limit_of_transfer(runner: &mut BlockRunner) -> Option<SizeLimit> {
-    let plan = BlockPlan { pacing: Pacing::Closed, count: 20, time: MAX_TIMEOUT, warm_up: 1 };
+    let plan = BlockPlan { pacing: Pacing::Closed, count: 20, time: TIMEOUT, warm_up: 1 };
     let small = runner.run(&[], plan).ok().filter(|block| block.lost() == 0)?;
     runner.use_protocol(&small.result.protocol);
     let round_trip = Duration::from_nanos(stats::median(&small.latencies_ns())? as u64);
@@ -86,9 +83,10 @@ fn search<E>(usual: u32, has_reply: impl Fn(u32) -> Result<Option<bool>, E>) -> 
         }
     }
     let with_reply = low.checked_sub(1).map_or(usual, |index| SIZES[index]);
-    // A link that was lost meanwhile has no limit.
-    let is_lost = has_reply(with_reply)? == Some(false);
-    Ok((!is_lost).then_some(SizeLimit { with_reply, without: SIZES[high] }))
+    // A link that was lost meanwhile has no limit, and a busy host or a server that sleeps delays any reply now and then.
+    let without = SIZES[high];
+    let is_confirmed = has_reply(with_reply)? != Some(false) && has_reply(without)? != Some(true);
+    Ok(is_confirmed.then_some(SizeLimit { with_reply, without }))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Each sender has a link, and a counter for each of its sessions. A stateless reflector has neither: it replies to first
 //! messages. A reply is never longer than its request, so a TWAMP sender without padding gets none, unless senders are trusted. Replies
-//! leave with a TTL of 255, as the standards require, so that senders see the routers of the way back.
+//! leave with a TTL of 255, as the standards require, so that senders see the routers of the reverse direction.
 
 use std::sync::Arc;
 use std::time::Duration;
