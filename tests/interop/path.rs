@@ -127,14 +127,14 @@ fn a_host_that_is_not_reached_is_a_failure_with_its_place() {
     let program = env!("CARGO_BIN_EXE_linkgauge");
     Lab::on(&lab.server, "ip route add blackhole 10.99.0.1");
     let path = |host: &str| {
-        Lab::on(
-            &lab.client,
-            &format!("LINKGAUGE_STORE= {program} path {host} -n -c 2 -m 5 -q; echo status $?"),
-        )
+        Lab::on(&lab.client, &format!("LINKGAUGE_STORE= {program} path {host} -n -c 2 -m 5; echo status $?"))
     };
-    let refused = path("10.77.9.9");
-    assert!(refused.starts_with("10.77.9.9 is not reached: 10.77."), "{refused}");
-    assert!(refused.contains("status 2"), "{refused}");
+    let unrouted = path("10.77.9.9");
+    assert!(
+        unrouted.starts_with("10.77.9.9 is not reached: nothing replies behind hop 2 (10.77."),
+        "{unrouted}"
+    );
+    assert!(unrouted.contains("status 2"), "{unrouted}");
     // The last router drops everything to the host.
     Lab::on(&lab.server, "ip addr del 10.77.3.2/24 dev to-client; echo done");
     let silent = path("10.77.3.2");
