@@ -93,7 +93,7 @@ pub struct Flags {
     /// With --check: also print what changes from this file, as a reload would
     #[arg(long, help_heading = OUTPUT, value_name = "FILE.toml", requires = "check")]
     against: Option<String>,
-    /// Say when this alarm would have been on in the stored history, how often without an outage near it, and end
+    /// Report when this alarm would have been on in the stored history, and how often without an outage near it; then end
     #[arg(long, help_heading = OUTPUT, value_name = "RULE", conflicts_with_all = ["check", "time"])]
     replay: Option<Rule>,
     /// With --replay: the history since then [YYYY-MM-DD, or how long ago]

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Command};
+use linkgauge::Registry;
+use linkgauge::endpoint::Endpoint;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 
@@ -181,13 +183,29 @@ fn default_idle_time(spec: &CaseSpec) -> Span {
     }
 }
 
+/// The workload of a search.
+const CAPACITY: &str = "capacity";
+
+/// Whether the protocol, or that of each URL, has no other transfer than the search.
+fn searches_only(protocol: &str, urls: &[Endpoint]) -> bool {
+    let registry = Registry::standard();
+    let searches = |name: &str| {
+        let workloads = registry.protocol(name).map(|protocol| registry.workloads_of(protocol));
+        workloads.is_some_and(|workloads| workloads.map(|(workload, _)| workload.name).eq([CAPACITY]))
+    };
+    searches(protocol) || urls.iter().all(|url| searches(url.scheme()))
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
     let direction = match (flags.reverse, flags.bidir) {
         (true, _) => Some(OneOrMany::One(Direction::Receive)),
         (_, true) => Some(OneOrMany::One(Direction::Both)),
         _ => one_or_many(&flags.direction),
     };
-    let case = flags.case.spec(if flags.find_capacity { "capacity" } else { "throughput" })?;
+    let mut case = flags.case.spec("throughput")?;
+    if flags.find_capacity || searches_only(&flags.case.protocol, &flags.case.urls) {
+        case.workload = Some(CAPACITY.to_owned());
+    }
     let mut protocol_options = flags.netio.protocol_options();
     protocol_options.extend(flags.iperf2.protocol_options());
     protocol_options.extend(flags.udpst.protocol_options());

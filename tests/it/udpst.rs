@@ -3,6 +3,7 @@
 use linkgauge::protocol::{ServerConfig, ServerLimits};
 use linkgauge::run::Run;
 
+use super::program::run;
 use super::virtual_net::VirtualNet;
 
 /// A search over a link with 48 Mbit/s of payload; `more` is added to the case.
@@ -93,4 +94,11 @@ fn settings_without_a_meaning_are_refused() {
             linkgauge::schedule::check(plan, linkgauge::Registry::standard()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
+}
+
+#[test]
+fn a_throughput_is_the_search_of_this_protocol() {
+    // Nothing listens there, so the case was accepted.
+    let ended = run(&["throughput", "udpst://127.0.0.1:1", "--timeout", "1s", "--quiet"]);
+    assert!(ended.stderr.contains("udp://127.0.0.1:1: connection refused"), "{}", ended.stderr);
 }

@@ -16,6 +16,7 @@
 mod cache;
 mod clock;
 mod delivery_error;
+mod files;
 mod interfaces;
 mod ip_family;
 mod message;
@@ -54,6 +55,7 @@ pub use windows::*;
 pub use cache::*;
 pub use clock::*;
 pub use delivery_error::*;
+pub use files::*;
 pub use interfaces::*;
 pub use ip_family::IpFamily;
 pub use message::*;

@@ -20,7 +20,7 @@ use linkgauge_engine::host::local_server::LocalServer;
 use linkgauge_engine::link::Dialer;
 use linkgauge_engine::schedule;
 use linkgauge_engine::workload::latency;
-use linkgauge_model::clock::wall_clock_date;
+use linkgauge_model::clock::{Time, wall_clock_date};
 use linkgauge_model::endpoint::Endpoint;
 use linkgauge_model::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge_model::run::TOOL;
@@ -334,10 +334,11 @@ pub fn explain_live(
     progress: &dyn Fn(&str, f64),
 ) -> Result<Explanation, LiveError> {
     let (started, began) = (wall_clock_date(), dialer.now());
-    let look_up = dialer.resolve_once(&options.endpoint);
     let target = Target::new(options.endpoint.clone());
     let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
-    let (mut runner, can_resize) = block_runner(options, dialer, &target)?;
+    // The name was asked for before, so this is what a further connection waits for.
+    let look_up = dialer.resolve_once(&options.endpoint);
+    let (mut runner, can_resize) = block_runner(options, (dialer, began + options.budget), &target)?;
     progress("measuring round trips", 0.0);
     let mut screen = Screen::measure(&mut runner, &target, options.budget, options.seed)?;
     screen.look_up = look_up;
@@ -380,10 +381,10 @@ pub fn explain_live(
     })
 }
 
-/// The blocks of the baseline, and whether its message size may change.
+/// The blocks of the baseline until the deadline, and whether its message size may change.
 fn block_runner(
     options: &LiveOptions,
-    dialer: &Dialer,
+    (dialer, deadline): (&Dialer, Time),
     target: &Target,
 ) -> Result<(BlockRunner, bool), LiveError> {
     let (case, can_resize) = base_case(options, target)?;
@@ -391,7 +392,7 @@ fn block_runner(
         dialer: dialer.clone(),
         token: options.token.clone(),
         change_device: options.change_device.clone(),
-        deadline: dialer.now() + options.budget,
+        deadline,
         case,
         server: target.local_port().and_then(LocalServer::on_port),
         summaries: RefCell::default(),
@@ -534,7 +535,7 @@ impl Proving<'_> {
             // Slower than most limits of the rate of replies.
             _ => self.screen.mean_pause.max(LONG_PAUSE),
         };
-        match self.runner.run(&[], screen::paused_block(time, pause, self.options.seed)) {
+        match self.runner.run(&[], screen::paused_block(time, pause, self.options.seed.wrapping_add(1))) {
             Ok(block) => findings::update_losses(suspects, self.screen, self.target, (&block, pause)),
             Err(LiveError::Interrupted) => return Ok(true),
             // The proofs are more than what this block would add.

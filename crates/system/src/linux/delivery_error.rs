@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use libc::c_int;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::stamps;
 use crate::delivery_error::{DeliveryError, QuotedError};
 use crate::ip_family::IpFamily;
-use crate::unix::raw::{ControlBuffer, PlainData, control_value, empty_header, set_option, to_count};
+use crate::unix::raw::{PlainData, control_value, receive_with_control, set_option};
 
 /// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
 /// next call; or not.
@@ -43,28 +43,11 @@ pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryEr
 
 /// The oldest error of an undelivered message, with the quoted message: as much of it is stored as `into` has room for.
 pub fn take_quoted_error(fd: impl AsFd, family: IpFamily, into: &mut [u8]) -> Option<QuotedError> {
-    let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let mut control = ControlBuffer::new();
-    let mut header = empty_header();
-    header.msg_iov = &raw mut vector;
-    header.msg_iovlen = 1;
-    control.attach(&mut header);
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing; no room for an
-    // address is given.
-    let received = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
-    let quoted_bytes = to_count(received).ok()?;
-    let (error, from) = if family == IpFamily::V6 {
-        let record: ExtendedError<libc::sockaddr_in6> =
-            control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
-        let known = c_int::from(record.from.sin6_family) == libc::AF_INET6;
-        (record.error, known.then(|| IpAddr::from(Ipv6Addr::from(record.from.sin6_addr.s6_addr))))
-    } else {
-        let record: ExtendedError<libc::sockaddr_in> =
-            control_value(&header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
-        let known = c_int::from(record.from.sin_family) == libc::AF_INET;
-        (record.error, known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes()))))
-    };
+    let read = |header: &libc::msghdr| (record(header, family), stamps::received_wall_ns(header));
+    let (quoted_bytes, (record, arrived_wall_ns)) =
+        receive_with_control(fd.as_fd(), &mut *into, flags, read).ok()?;
+    let (error, from) = record?;
     if stamps::is_stamp(&error) {
         return take_quoted_error(fd, family, into);
     }
@@ -80,6 +63,21 @@ pub fn take_quoted_error(fd: impl AsFd, family: IpFamily, into: &mut [u8]) -> Op
         error: error_of_message,
         mtu_bytes: (errno == Errno::MSGSIZE).then_some(error.ee_info),
         quoted_bytes,
-        arrived_wall_ns: stamps::received_wall_ns(&header),
+        arrived_wall_ns,
     })
+}
+
+/// The record of the system in a received message, and the host that it names.
+fn record(header: &libc::msghdr, family: IpFamily) -> Option<(libc::sock_extended_err, Option<IpAddr>)> {
+    if family == IpFamily::V6 {
+        let record: ExtendedError<libc::sockaddr_in6> =
+            control_value(header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
+        let known = c_int::from(record.from.sin6_family) == libc::AF_INET6;
+        let host = known.then(|| IpAddr::from(Ipv6Addr::from(record.from.sin6_addr.s6_addr)));
+        return Some((record.error, host));
+    }
+    let record: ExtendedError<libc::sockaddr_in> = control_value(header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
+    let known = c_int::from(record.from.sin_family) == libc::AF_INET;
+    let host = known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes())));
+    Some((record.error, host))
 }

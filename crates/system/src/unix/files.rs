@@ -8,6 +8,8 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, access, open, openat, unlinkat};
 use rustix::io::Errno;
 
+use crate::files::{OpenError, Ownership};
+
 /// Creates a folder, and those above it, that only this user can read and write.
 ///
 /// # Errors
@@ -40,19 +42,6 @@ pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
 }
 
-/// Owner of a file, and what others may do with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ownership {
-    /// The number of the user; 0 is root.
-    pub user: u32,
-    /// The number of the group; 0 is that of root.
-    pub group: u32,
-    /// The permissions: nine bits.
-    pub mode: u32,
-    /// Number of names of the file.
-    pub names: u64,
-}
-
 impl Ownership {
     /// The ownership of a file with these metadata.
     pub fn of(metadata: &Metadata) -> Ownership {
@@ -62,16 +51,6 @@ impl Ownership {
             mode: metadata.mode() & 0o777,
             names: metadata.nlink(),
         }
-    }
-
-    /// Whether only its user has rights to it.
-    pub fn is_private(&self) -> bool {
-        self.mode & 0o077 == 0
-    }
-
-    /// Whether others than its user may write it.
-    pub fn is_writable_by_others(&self) -> bool {
-        self.mode & 0o022 != 0
     }
 }
 
@@ -104,19 +83,6 @@ pub fn is_character_device(path: &Path) -> bool {
 /// A folder that stays the same one, whatever happens to its path.
 #[derive(Debug)]
 pub struct Folder(File);
-
-/// Error for a file or a folder that is not the requested one.
-#[derive(Debug)]
-pub enum OpenError {
-    /// No file or folder has the name.
-    NotFound,
-    /// A symbolic link has the name.
-    Link,
-    /// The file is not a folder.
-    NotAFolder,
-    /// Another error.
-    Other(io::Error),
-}
 
 impl From<Errno> for OpenError {
     fn from(errno: Errno) -> OpenError {

@@ -22,7 +22,7 @@ pub fn receive_with_ip_fields(
     into: &mut [u8],
     blocking: Blocking,
 ) -> Result<(usize, IpFields), Errno> {
-    receive_with_control(fd, into, blocking, |header| {
+    receive_with_control(fd, into, call_flags(blocking), |header| {
         let ttl = control_value::<c_int>(header, libc::IPPROTO_IP, TTL_MESSAGE)
             .or_else(|| control_value(header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
         IpFields { ttl: ttl.and_then(|ttl| u8::try_from(ttl).ok()), traffic_class: traffic_class(header) }
@@ -42,7 +42,7 @@ pub fn receive_with_info(
     into: &mut [u8],
     blocking: Blocking,
 ) -> Result<(usize, DatagramInfo), Errno> {
-    receive_with_control(fd, into, blocking, |header| DatagramInfo {
+    receive_with_control(fd, into, call_flags(blocking), |header| DatagramInfo {
         segment_bytes: coalesced_bytes(header),
         traffic_class: traffic_class(header),
         arrived_wall_ns: stamps::received_wall_ns(header),

@@ -98,7 +98,7 @@ pub(crate) fn set_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int,
 pub(crate) fn receive_with_control<T>(
     fd: impl AsFd,
     into: &mut [u8],
-    blocking: Blocking,
+    flags: c_int,
     read: impl FnOnce(&libc::msghdr) -> T,
 ) -> Result<(usize, T), Errno> {
     let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -107,8 +107,8 @@ pub(crate) fn receive_with_control<T>(
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     control.attach(&mut header);
-    let flags = call_flags(blocking);
-    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
+    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing; no room for an
+    // address is given.
     let received = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
     let length = to_count(received)?;
     Ok((length, read(&header)))

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT};
 
+use crate::files::{OpenError, Ownership};
+
 /// Creates a folder, and those above it.
 ///
 /// # Errors
@@ -41,33 +43,10 @@ pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT)
 }
 
-/// Owner of a file, and what others may do with it, as far as the folder does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ownership {
-    /// The number of the user: always this one.
-    pub user: u32,
-    /// The number of the group.
-    pub group: u32,
-    /// The permissions: nine bits.
-    pub mode: u32,
-    /// Number of names of the file.
-    pub names: u64,
-}
-
 impl Ownership {
-    /// The ownership of a file with these metadata.
+    /// The ownership of any file: that of this user, as far as the folder does not say.
     pub fn of(_metadata: &Metadata) -> Ownership {
         Ownership { user: super::process::effective_user(), group: 1, mode: 0o600, names: 1 }
-    }
-
-    /// Whether only its user has rights to it.
-    pub fn is_private(&self) -> bool {
-        true
-    }
-
-    /// Whether others than its user may write it.
-    pub fn is_writable_by_others(&self) -> bool {
-        false
     }
 }
 
@@ -113,19 +92,6 @@ pub fn is_character_device(path: &Path) -> bool {
 pub struct Folder {
     file: File,
     path: PathBuf,
-}
-
-/// Error for a file or a folder that is not the requested one.
-#[derive(Debug)]
-pub enum OpenError {
-    /// No file or folder has the name.
-    NotFound,
-    /// A symbolic link has the name.
-    Link,
-    /// The file is not a folder.
-    NotAFolder,
-    /// Another error.
-    Other(io::Error),
 }
 
 impl From<io::Error> for OpenError {

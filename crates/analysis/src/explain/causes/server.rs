@@ -57,7 +57,7 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
             name: "look-up of the name (DNS)",
             applies: |target| target.has_option("family"),
             signature: Signature::Hidden,
-            counter: Some("time of the first look-up; the explanation makes one"),
+            counter: Some("time of the second look-up, which each further connection needs as well"),
             knob: Knob::Missing(
                 "the server of names is no part of the link. Try an address instead of the name",
             ),

@@ -65,8 +65,8 @@ pub(in crate::explain) fn limits(case: &CaseResult) -> Vec<CountedCause> {
     let loss = if policer.is_some() { None } else { of_sender(loss) };
     let queue = of_sender(queue);
     // A kernel with a queue in front of the link has enough to send.
-    let application = || sender.as_ref().and_then(|sender| application(sender, case));
-    let application = if queue.is_some() { None } else { application() };
+    let without_queue = sender.as_ref().filter(|_| queue.is_none());
+    let application = without_queue.and_then(|sender| application(sender, case));
     let rules = [
         saturated_cpu(case),
         socket_overflow(case),

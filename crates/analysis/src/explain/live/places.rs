@@ -138,7 +138,9 @@ fn queue(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
 /// Whether handshakes show a queue that fills and drains slowly, also where none of them finds it empty.
 pub(super) fn never_empties(path: &Path) -> bool {
     let excess = path.mean_ns - path.shortest_ns;
-    excess > MIN_SLOW_QUEUE_NS.max(MIN_SLOW_QUEUE_SHARE * path.shortest_ns) && path.changes_slowly()
+    let of_host = HOST_RATIO * path.mean_late_ns();
+    excess > MIN_SLOW_QUEUE_NS.max(MIN_SLOW_QUEUE_SHARE * path.shortest_ns).max(of_host)
+        && path.changes_slowly()
 }
 
 /// Time of requests above handshakes.
@@ -163,7 +165,7 @@ fn server(path: &Path, latencies: &[f64]) -> Option<PlacePart> {
 pub(super) fn look_up(screen: &Screen) -> Option<PlacePart> {
     let took_ns = screen.look_up?.as_nanos() as f64;
     let text = format!(
-        "the resolver takes {}, before each connection of a program without a cache",
+        "the second look-up of the name takes {}, and programs make one for each connection",
         format_nanoseconds(took_ns)
     );
     (took_ns > MIN_ACCEPT_NS).then_some(PlacePart { cost_ns: 0.0, mean_ns: took_ns, text })
@@ -381,6 +383,11 @@ mod tests {
         let sawtooth = path((0..120).map(|index| 60.0 + 0.2 * f64::from(index % 40)));
         let part = queue(&sawtooth, &latencies(|_| 64.0)).unwrap();
         assert!(part.text.contains("over many handshakes") && (part.mean_ns / 3.9e6 - 1.0).abs() < 0.01);
+        let mut late = sawtooth.clone();
+        late.handshakes.iter_mut().for_each(|handshake| {
+            (handshake.late_ns, handshake.is_of_kernel) = (5e6, false);
+        });
+        assert!(queue(&late, &latencies(|_| 64.0)).is_none(), "threads of this host wake up late");
         let jitter = path((0..120).map(|index| 60.0 + 1.3 * f64::from(7 * index % 6)));
         assert!(queue(&jitter, &latencies(|_| 64.0)).is_none(), "random delays");
         let lost = path((0..100).map(|index| if index % 40 == 7 { 1010.0 } else { 0.2 }));

@@ -147,7 +147,8 @@ pub fn explain_rate(
     let target = Target::new(options.endpoint.clone());
     let target = target.map_err(LiveError::invalid)?.with_location(dialer.is_local(&options.endpoint));
     dialer.resolve_once(&options.endpoint);
-    let mut runner = RateBlocks::new(options, transfer, dialer, &target)?;
+    let deadline = began + options.budget;
+    let mut runner = RateBlocks::new(options, transfer, (dialer, deadline), &target)?;
     progress("measuring the rate", 0.0);
     let screen = runner.run(&[], options.budget.mul_f64(SCREEN_SHARE).min(MAX_SCREEN_TIME));
     let screen = screen.map_err(|error| failure(error, options, dialer, &target))?;
@@ -200,8 +201,7 @@ fn failure(error: LiveError, options: &LiveOptions, dialer: &Dialer, target: &Ta
         return error;
     }
     // The transfer took a part of the time already.
-    let options = LiveOptions { budget: options.budget / 2, ..options.clone() };
-    let runner = super::block_runner(&options, dialer, target);
+    let runner = super::block_runner(options, (dialer, dialer.now() + options.budget / 2), target);
     match runner.ok().and_then(|(mut runner, _)| large::find_limit_of_transfer(&mut runner)) {
         Some(limit) => LiveError::Measurement(format!(
             "{}: {limit}, so the transfer stops. Large packets vanish on the path, or the server has a limit. Try: linkgauge path \

@@ -133,7 +133,7 @@ impl RateBlocks {
     pub fn new(
         options: &LiveOptions,
         transfer: &TransferOptions,
-        dialer: &Dialer,
+        (dialer, deadline): (&Dialer, Time),
         target: &Target,
     ) -> Result<RateBlocks, LiveError> {
         let has_counters = target.has_delayed_acknowledgements();
@@ -153,7 +153,6 @@ impl RateBlocks {
             timeout: options.timeout.map(Span),
             ..CaseSpec::default()
         };
-        let deadline = dialer.now() + options.budget;
         let blocks = RateBlocks { dialer: dialer.clone(), token: options.token.clone(), deadline, spec };
         check(&blocks.spec)?;
         Ok(blocks)
@@ -178,22 +177,19 @@ impl RateBlocks {
     ///
     /// The case cannot run, or nothing was delivered.
     pub(super) fn run(&self, changes: &[RateChange], time: Duration) -> Result<RateBlock, LiveError> {
-        let warm_up = time.mul_f64(WARM_UP_SHARE);
-        let with_warm_up = |warm_up: Duration| CaseSpec {
-            time: Some(Span(time.saturating_sub(warm_up))),
-            warm_up_time: (!warm_up.is_zero()).then_some(Span(warm_up)),
-            ..self.spec.clone()
+        let plan = |warm_up: Duration| {
+            let mut spec = CaseSpec {
+                time: Some(Span(time.saturating_sub(warm_up))),
+                warm_up_time: (!warm_up.is_zero()).then_some(Span(warm_up)),
+                ..self.spec.clone()
+            };
+            changes.iter().try_for_each(|change| change.apply(&mut spec))?;
+            check(&spec)
         };
-        let mut spec = with_warm_up(warm_up);
         // Some protocols have a warm-up of whole seconds, or none.
-        if check(&spec).is_err() {
-            spec = with_warm_up(Duration::ZERO);
-        }
-        for change in changes {
-            change.apply(&mut spec)?;
-        }
+        let plan = plan(time.mul_f64(WARM_UP_SHARE)).or_else(|_| plan(Duration::ZERO))?;
         let began = self.dialer.now();
-        let result = self.run_case(&spec)?;
+        let result = self.run_plan(&plan)?;
         let rate_bps = result.figures.delivery.throughput_bps.filter(|rate| *rate > 0.0).ok_or_else(|| {
             LiveError::Measurement(
                 "the server reported no received payload, so the rate is unknown. Try --protocol linkgauge or discard"
@@ -207,12 +203,11 @@ impl RateBlocks {
         Ok(RateBlock { setup, ..block })
     }
 
-    fn run_case(&self, spec: &CaseSpec) -> Result<CaseResult, LiveError> {
-        let plan = check(spec)?;
+    fn run_plan(&self, plan: &CheckedPlan) -> Result<CaseResult, LiveError> {
         let failure = FirstFailure::default();
         let mut context = RunContext::new(self.dialer.clone(), &failure);
         context.token.clone_from(&self.token);
-        let mut run = schedule::run(&plan, &mut context);
+        let mut run = schedule::run(plan, &mut context);
         let result = run.cases.swap_remove(0);
         match failure.into_reason() {
             _ if run.interrupted => Err(LiveError::Interrupted),
