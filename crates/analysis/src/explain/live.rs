@@ -64,8 +64,9 @@ const MAX_SUSPECTS: usize = 8;
 const PROVE_SHARE: f64 = 0.52;
 const COMBINED_SHARE: f64 = 0.1;
 const DOSE_SHARE: f64 = 0.04;
-/// Mean pause of further requests where some were lost.
-const LONG_PAUSE: Duration = Duration::from_millis(150);
+/// Share of the budget, and mean pause, of requests that show whether losses come from the rate.
+const LOSS_SHARE: f64 = 0.2;
+const LONG_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum share of the budget for further requests after the tests.
 const MIN_WATCHED_SHARE: f64 = 0.1;
 /// Blocks with one client, and as many with several.
@@ -465,14 +466,15 @@ impl Proving<'_> {
     ) -> Result<(Proved, Option<CombinedEffect>), LiveError> {
         let random = &mut SplitMix64::new(self.options.seed);
         // One large message shows it; the proofs use the rest of the time.
-        let is_interrupted = allowed.can_resize && self.measure_large(suspects)?;
+        let is_interrupted =
+            allowed.can_resize && self.measure_large(suspects)? || self.measure_losses(suspects)?;
         let mut proved = match is_interrupted {
             true => Proved { is_interrupted, lost: None, pairs: 0 },
             false => self.prove(suspects, random)?,
         };
         findings::use_cost_of_bytes(suspects, self.screen, self.target, allowed);
         if proved.lost.is_none() && !proved.is_interrupted {
-            proved.is_interrupted = self.watch_longer(suspects)?;
+            proved.is_interrupted = self.watch_longer()?;
         }
         let path = self.screen.path_now();
         path.iter().for_each(|path| findings::update_path(suspects, self.screen, self.target, path));
@@ -523,22 +525,32 @@ impl Proving<'_> {
 
     /// Uses the time that no test needs for further requests after pauses: rare events and slow changes of the path show in them.
     /// Returns whether the user interrupted.
-    fn watch_longer(&self, suspects: &mut Vec<Suspect>) -> Result<bool, LiveError> {
+    fn watch_longer(&self) -> Result<bool, LiveError> {
         let time =
             self.runner.left().saturating_sub(self.options.budget.mul_f64(COMBINED_SHARE + DOSE_SHARE));
         if time < self.options.budget.mul_f64(MIN_WATCHED_SHARE) {
             return Ok(false);
         }
         (self.progress)("watching for rare events", 1.0 - COMBINED_SHARE);
-        let pause = match self.screen.lost() {
-            0 => self.screen.mean_pause,
-            // Slower than most limits of the rate of replies.
-            _ => self.screen.mean_pause.max(LONG_PAUSE),
-        };
-        match self.runner.run(&[], screen::paused_block(time, pause, self.options.seed.wrapping_add(1))) {
+        let (pause, seed) = (self.screen.mean_pause, self.options.seed.wrapping_add(1));
+        // The proofs are more than what this block would add.
+        Ok(matches!(
+            self.runner.run(&[], screen::paused_block(time, pause, seed)),
+            Err(LiveError::Interrupted)
+        ))
+    }
+
+    /// Measures whether fewer requests are lost after longer pauses, if some were lost. Returns whether the user interrupted.
+    fn measure_losses(&self, suspects: &mut Vec<Suspect>) -> Result<bool, LiveError> {
+        if self.screen.lost() == 0 {
+            return Ok(false);
+        }
+        let pause = self.screen.mean_pause.max(LONG_PAUSE);
+        let time = self.options.budget.mul_f64(LOSS_SHARE);
+        match self.runner.run(&[], screen::paused_block(time, pause, self.options.seed.wrapping_add(2))) {
             Ok(block) => findings::update_losses(suspects, self.screen, self.target, (&block, pause)),
             Err(LiveError::Interrupted) => return Ok(true),
-            // The proofs are more than what this block would add.
+            // Then nothing is known about longer pauses.
             Err(_) => {}
         }
         Ok(false)
@@ -595,7 +607,8 @@ impl Proving<'_> {
             return Ok(false);
         }
         let bytes = self.screen.closed.result.message_bytes;
-        match large::find_limit(self.runner, bytes, self.screen.request_time()) {
+        let round_trip = Duration::from_nanos(self.screen.median_ns() as u64);
+        match large::find_limit(self.runner, bytes, round_trip) {
             Ok(limit) => {
                 limit.into_iter().for_each(|limit| findings::add_size_limit(suspects, &limit, self.target))
             }

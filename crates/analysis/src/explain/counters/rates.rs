@@ -64,11 +64,12 @@ pub(in crate::explain) fn limits(case: &CaseResult) -> Vec<CountedCause> {
     let policer = sender.as_ref().and_then(|sender| policer(sender, case));
     let loss = if policer.is_some() { None } else { of_sender(loss) };
     let queue = of_sender(queue);
-    // A kernel with a queue in front of the link has enough to send.
-    let without_queue = sender.as_ref().filter(|_| queue.is_none());
-    let application = without_queue.and_then(|sender| application(sender, case));
+    // A kernel with a queue in front of the link has enough to send, and a thread without a pause cannot offer more.
+    let cpu = saturated_cpu(case);
+    let has_data = queue.is_some() || cpu.is_some();
+    let application = sender.as_ref().filter(|_| !has_data).and_then(|sender| application(sender, case));
     let rules = [
-        saturated_cpu(case),
+        cpu,
         socket_overflow(case),
         requested_rate(case, rate),
         window,

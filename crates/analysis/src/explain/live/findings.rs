@@ -31,6 +31,10 @@ const MIN_WAIT_SHARE: f64 = 0.05;
 /// Minimum wait per request, in ns, unless it is a large share of the mean.
 const MIN_WAIT_NS: f64 = 1e5;
 const LARGE_WAIT_SHARE: f64 = 0.5;
+/// Minimum size of messages whose bytes can take much longer than a handshake.
+const LARGE_BYTES: u32 = 256;
+/// Timers shorter than this matter only if they are such a share, too.
+const SHORT_TIMER_MS: f64 = 1.0;
 /// Minimum share of the excess of slow requests that waits for a CPU explain.
 const MIN_HOST_SHARE: f64 = 0.5;
 /// Minimum time, in ns, for which another program runs before the scheduler takes the CPU away; a wake-up is shorter.
@@ -181,6 +185,14 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
         let is_alike = |kind| matches!(kind, Signature::RandomPauses | Signature::Idle { .. });
         sightings.retain(|sighting| !is_alike(sighting.cause.signature));
     }
+    // The wake-ups of many hosts have two lengths, which look like a timer of microseconds.
+    let latencies = screen.closed.latencies_ns();
+    let least_ns = LARGE_WAIT_SHARE * latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+    let is_short =
+        |signature| matches!(signature, Signature::Timer { delay_ms, .. } if delay_ms < SHORT_TIMER_MS);
+    sightings.retain(|sighting| {
+        !is_short(sighting.cause.signature) || sighting.cost_ns.max(sighting.mean_ns) >= least_ns
+    });
     let median_ns = screen.median_ns();
     let mut suspects = Vec::new();
     for (family, cause) in causes::all().filter(|(_, cause)| (cause.applies)(target)) {
@@ -197,7 +209,9 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
             }
             _ => "the median is about as long as this timer".to_owned(),
         });
-        let hint = hint.or(cold);
+        let is_large = cause.knob == Knob::MessageSize && screen.closed.result.message_bytes > LARGE_BYTES;
+        let large = is_large.then(|| "the packets of a handshake are smaller".to_owned());
+        let hint = hint.or(cold).or(large);
         let counted = count(cause, screen);
         let (trial, why_untested) = match find_trial(cause, screen, target, allowed) {
             Ok(trial) => (Some(trial), String::new()),

@@ -21,6 +21,8 @@ const MAX_FAILURES: u32 = 3;
 /// The system sends a lost SYN again after 1 s. Then its own figure has no meaning.
 const RESENT: Duration = Duration::from_millis(900);
 const TIMEOUT: Duration = Duration::from_millis(2500);
+/// Data that a new connection sends at once (Linux: 10 segments).
+const FIRST_WINDOW_BYTES: f64 = 14_480.0;
 /// Minimum number of handshakes that show anything.
 const MIN_HANDSHAKES: usize = 4;
 /// Handshakes that show whether the path changes slowly, and the correlation of neighbours from which it does.
@@ -114,6 +116,11 @@ impl Path {
     pub(super) fn slow(&self, excess_ns: f64) -> usize {
         self.handshakes.iter().filter(|handshake| handshake.took_ns > self.median_ns + excess_ns).count()
     }
+}
+
+/// Time that a new connection takes for messages above its first window, both ways: a round trip for each doubling.
+pub(super) fn slow_start_ns(bytes: u32, round_trip_ns: f64) -> f64 {
+    2.0 * (f64::from(bytes) / FIRST_WINDOW_BYTES).log2().max(0.0).ceil() * round_trip_ns
 }
 
 /// Handshakes so far.

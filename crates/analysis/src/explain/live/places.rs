@@ -4,7 +4,7 @@
 //! path, and what requests need beyond that to the server or to what lies behind it.
 
 use super::super::causes::{self, Cause, CausePlace, Signature, Target};
-use super::path::Path;
+use super::path::{Path, slow_start_ns};
 use super::screen::Screen;
 use super::signatures::Sighting;
 use linkgauge_model::sample::Sample;
@@ -40,8 +40,6 @@ const MAX_LATE_SHARE: f64 = 0.01;
 /// First replies that are this late, and by this multiple of a round trip, wait for the server to accept.
 const MIN_ACCEPT_NS: f64 = 20e6;
 const MIN_ACCEPT_RATIO: f64 = 3.0;
-/// Data that a new connection sends at once (Linux: 10 segments).
-const FIRST_WINDOW_BYTES: f64 = 14_480.0;
 /// Minimum number of late first replies, which differ by this ratio at most.
 const MIN_ACCEPTED: usize = 3;
 const MAX_ACCEPT_SPREAD: f64 = 1.5;
@@ -77,8 +75,9 @@ pub(super) fn part_on(cause: &Cause, screen: &Screen, path: Option<&Path>) -> Op
     let latencies = screen.closed.latencies_ns();
     match cause.id {
         causes::ACCEPT => {
-            let bytes = screen.closed.result.message_bytes;
-            accepting(&screen.first_ns, (stats::median(&latencies)?, slow_start_ns(bytes, path)), path)
+            let (bytes, median_ns) = (screen.closed.result.message_bytes, stats::median(&latencies)?);
+            let round_trip_ns = path.map_or(median_ns, |path| path.median_ns);
+            accepting(&screen.first_ns, (median_ns, slow_start_ns(bytes, round_trip_ns)), path)
         }
         "path_loss" => lost_handshakes(path?),
         "path_delay" => delay(path?, &latencies),
@@ -169,12 +168,6 @@ pub(super) fn look_up(screen: &Screen) -> Option<PlacePart> {
         format_nanoseconds(took_ns)
     );
     (took_ns > MIN_ACCEPT_NS).then_some(PlacePart { cost_ns: 0.0, mean_ns: took_ns, text })
-}
-
-/// Time that a new connection takes for messages above its first window, both ways: a round trip for each doubling.
-fn slow_start_ns(bytes: u32, path: Option<&Path>) -> f64 {
-    let doublings = (f64::from(bytes) / FIRST_WINDOW_BYTES).log2().max(0.0).ceil();
-    path.map_or(0.0, |path| 2.0 * (doublings + 1.0) * path.median_ns)
 }
 
 /// Time of the first reply of each new connection above the others. The first of all may find a server that waits for it, and a
@@ -429,6 +422,7 @@ mod tests {
         );
         assert!(accepting(&[4e8, 1e8, 2e8, 5e7], (1e4, 0.0), None).is_none(), "a busy host");
         assert!(accepting(&[4e8, 3.9e8, 4.1e8], (1e4, 5e8), None).is_none(), "slow start");
+        assert_eq!((slow_start_ns(200_000, 6e7), slow_start_ns(64, 6e7)), (4.8e8, 0.0));
         assert!(accepting(&[], (1e4, 0.0), None).is_none());
     }
 }

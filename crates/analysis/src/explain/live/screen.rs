@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::causes::Target;
 use super::LiveError;
 use super::blocks::{Block, BlockPlan, BlockRunner};
-use super::path::{Path, PathWatch};
+use super::path::{Path, PathWatch, slow_start_ns};
 use linkgauge_engine::host::cpu::{self, CpuTicks};
 use linkgauge_engine::link::UnpacedScope;
 use linkgauge_model::clock::Clock;
@@ -93,10 +93,22 @@ fn quiet_cpu(before: &BTreeMap<u32, CpuTicks>, after: &BTreeMap<u32, CpuTicks>) 
     loads.iter().any(|load| load.1 - least.1 >= MIN_LOAD_DIFFERENCE).then_some(least.0)
 }
 
-/// The first reply of some connections, where the network can be measured alone. Finds the protocol out.
-fn first_replies(runner: &mut BlockRunner, target: &Target, budget: Duration) -> Result<Vec<f64>, LiveError> {
+/// The first replies of a connection.
+struct FirstReplies {
+    first_ns: f64,
+    /// Time of the first one above the second and slow start, which the path needs as well.
+    excess_ns: f64,
+}
+
+/// The first replies of some connections, where the network can be measured alone. Finds the protocol out.
+fn first_replies(
+    runner: &mut BlockRunner,
+    target: &Target,
+    budget: Duration,
+) -> Result<Vec<FirstReplies>, LiveError> {
     let is_measured = matches!(runner.dialer.clock, Clock::System) && target.handshake_endpoint().is_some();
-    let plan = BlockPlan { pacing: Pacing::Closed, count: 1, time: budget.mul_f64(CLOSED_SHARE), warm_up: 0 };
+    let plan =
+        BlockPlan { pacing: Pacing::Closed, count: 2, time: budget.mul_f64(2.0 * FIRST_SHARE), warm_up: 0 };
     let mut all = Vec::new();
     for _ in 0..if is_measured { FIRST_REPLIES } else { 0 } {
         // Handshakes that are lost take seconds.
@@ -107,7 +119,13 @@ fn first_replies(runner: &mut BlockRunner, target: &Target, budget: Duration) ->
             Ok(block) => {
                 runner.use_protocol(&block.result.protocol);
                 // Threads that wait for a CPU are no server that accepts late.
-                all.extend(block.latencies_ns().iter().map(|first| (first - block.waited_ns()).max(0.0)));
+                let replies: Vec<f64> =
+                    block.latencies_ns().iter().map(|reply| (reply - block.waited_ns()).max(0.0)).collect();
+                all.extend(replies.first().map(|&first_ns| {
+                    let second_ns = replies.get(1).copied().unwrap_or(0.0);
+                    let window_ns = slow_start_ns(block.result.message_bytes, second_ns);
+                    FirstReplies { first_ns, excess_ns: first_ns - second_ns - window_ns }
+                }));
             }
             Err(LiveError::Interrupted) => return Err(LiveError::Interrupted),
             // The round trips that follow say why.
@@ -129,13 +147,15 @@ impl Screen {
         budget: Duration,
         seed: u64,
     ) -> Result<Screen, LiveError> {
-        let first_ns = first_replies(runner, target, budget)?;
-        // A server that accepts late makes the next connections wait; one lost handshake does not.
-        let is_prompt = stats::median(&first_ns).is_none_or(|first| first < LATE_FIRST_NS);
+        let first = first_replies(runner, target, budget)?;
+        // A server that accepts late makes the next connections wait; one lost handshake does not, and a long path neither.
+        let excess_ns: Vec<f64> = first.iter().map(|replies| replies.excess_ns).collect();
+        let is_prompt = stats::median(&excess_ns).is_none_or(|excess| excess < LATE_FIRST_NS);
         let start =
             || PathWatch::start(&runner.dialer, target, budget.mul_f64(CLOSED_SHARE + PAUSED_SHARE), seed);
         let watch = if is_prompt { start() } else { None };
         let screen = Screen::measure_requests(runner, budget, seed)?;
+        let first_ns = first.iter().map(|replies| replies.first_ns).collect();
         Ok(Screen { first_ns, path: watch.as_ref().and_then(PathWatch::path), watch, ..screen })
     }
 
